@@ -1,0 +1,238 @@
+//! What an operator says it is, and the check that this host can serve it.
+
+use serde::{Deserialize, Serialize};
+
+/// How a slot's state is organised, and who it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StateKind {
+    /// At most one value for each key.
+    Value,
+    /// An append-only list for each key.
+    List,
+    /// An ordered map for each key.
+    Map,
+    /// A list for each subtask, dealt out evenly.
+    ListSplit,
+    /// A list for each subtask, all of it for everyone after a restore.
+    ListUnion,
+    /// A map identical on all subtasks.
+    Broadcast,
+}
+
+impl StateKind {
+    /// Returns the name that WIT and messages use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Value => "value",
+            Self::List => "list",
+            Self::Map => "map",
+            Self::ListSplit => "list-split",
+            Self::ListUnion => "list-union",
+            Self::Broadcast => "broadcast",
+        }
+    }
+
+    /// Whether the state belongs to keys.
+    pub fn is_keyed(self) -> bool {
+        matches!(self, Self::Value | Self::List | Self::Map)
+    }
+}
+
+/// Which clock a timer waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TimeDomain {
+    /// The watermark.
+    EventTime,
+    /// The host's clock.
+    ProcessingTime,
+}
+
+/// One declared piece of state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateSlot {
+    /// Unique in the operator.
+    pub name: String,
+    /// How it is organised.
+    pub kind: StateKind,
+    /// How the guest encodes values.
+    pub codec: String,
+    /// A description of the value's shape.
+    pub schema: String,
+    /// Time to live in milliseconds; 0 = for ever.
+    pub ttl_ms: u64,
+    /// Whether reading renews the expiry.
+    pub ttl_on_read: bool,
+    /// Whether values are handed in with each call.
+    pub prefetch: bool,
+}
+
+/// A named input.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InputPort {
+    /// Unique in the operator.
+    pub name: String,
+    /// Whether every subtask gets every record.
+    pub broadcast: bool,
+}
+
+/// What an operator needs and offers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Descriptor {
+    /// Index = port.
+    pub inputs: Vec<InputPort>,
+    /// Index = port.
+    pub outputs: Vec<String>,
+    /// Index = slot.
+    pub slots: Vec<StateSlot>,
+    /// Timer domains in use.
+    pub timers: Vec<TimeDomain>,
+    /// Whether the operator asked for keys on its own account.
+    pub keyed: bool,
+    /// Records in one call, at most; 0 leaves it to the host.
+    pub max_batch: u32,
+}
+
+/// A descriptor that breaks a rule, or asks for what this host does not serve.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unsupported {
+    /// A rule of the interface is broken.
+    #[error("state-declaration: {0}")]
+    Declaration(String),
+    /// A state kind that is not built.
+    #[error("state-declaration: slot {slot:?} is of kind {}, which this host does not serve", kind.name())]
+    Kind {
+        /// The slot's name.
+        slot: String,
+        /// Its kind.
+        kind: StateKind,
+    },
+    /// A time to live, which is not built.
+    #[error("state-declaration: slot {slot:?} has a time to live, which this host does not serve")]
+    Ttl {
+        /// The slot's name.
+        slot: String,
+    },
+    /// A value slot that is not prefetched.
+    #[error("state-declaration: slot {slot:?} is not prefetched, and this host does not serve reads on demand")]
+    NotPrefetched {
+        /// The slot's name.
+        slot: String,
+    },
+    /// Timers, which are not built.
+    #[error("state-declaration: the operator uses {0} timers, which this host does not serve")]
+    Timers(&'static str),
+    /// Several inputs with one of them broadcast; not built.
+    #[error("state-declaration: input {0:?} is declared as broadcast, which this host does not serve")]
+    BroadcastInput(String),
+}
+
+impl Descriptor {
+    /// Whether records must carry a key.
+    pub fn is_keyed(&self) -> bool {
+        self.keyed || !self.timers.is_empty() || self.slots.iter().any(|slot| slot.kind.is_keyed())
+    }
+
+    /// Checks the interface's rules and that this host serves all that is declared.
+    ///
+    /// # Errors
+    /// [`Unsupported`], for the first thing found.
+    pub fn check(&self) -> Result<(), Unsupported> {
+        let declaration = |text: String| Err(Unsupported::Declaration(text));
+        if self.inputs.is_empty() {
+            return declaration("no input is declared".into());
+        }
+        if self.inputs.len() > 64 || self.outputs.len() > 64 || self.slots.len() > 64 {
+            return declaration("more than 64 inputs, outputs or slots".into());
+        }
+        let inputs: Vec<_> = self.inputs.iter().map(|port| port.name.as_str()).collect();
+        let outputs: Vec<_> = self.outputs.iter().map(String::as_str).collect();
+        let slots: Vec<_> = self.slots.iter().map(|slot| slot.name.as_str()).collect();
+        for (what, names) in [("input", &inputs), ("output", &outputs), ("slot", &slots)] {
+            for (index, name) in names.iter().enumerate() {
+                if !is_name(name) {
+                    return declaration(format!("{what} name {:?} is not 1 to 64 of a-z, 0-9, '_' and '-'", cut(name)));
+                }
+                if names[..index].contains(name) {
+                    return declaration(format!("{what} {name:?} is declared twice"));
+                }
+            }
+        }
+        if let Some(port) = self.inputs.iter().find(|port| port.broadcast) {
+            return Err(Unsupported::BroadcastInput(port.name.clone()));
+        }
+        self.slots.iter().try_for_each(check_slot)?;
+        match self.timers.first() {
+            Some(TimeDomain::EventTime) => Err(Unsupported::Timers("event-time")),
+            Some(TimeDomain::ProcessingTime) => Err(Unsupported::Timers("processing-time")),
+            None => Ok(()),
+        }
+    }
+}
+
+fn check_slot(slot: &StateSlot) -> Result<(), Unsupported> {
+    if slot.codec.len() > 64 || slot.schema.len() > 4096 {
+        return Err(Unsupported::Declaration(format!("slot {:?}: codec over 64 bytes or schema over 4 KiB", slot.name)));
+    }
+    if slot.kind != StateKind::Value {
+        return Err(Unsupported::Kind { slot: slot.name.clone(), kind: slot.kind });
+    }
+    if slot.ttl_ms != 0 {
+        return Err(Unsupported::Ttl { slot: slot.name.clone() });
+    }
+    if !slot.prefetch {
+        return Err(Unsupported::NotPrefetched { slot: slot.name.clone() });
+    }
+    Ok(())
+}
+
+fn is_name(name: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-');
+    (1..=64).contains(&name.len()) && name.bytes().all(plain)
+}
+
+fn cut(name: &str) -> String {
+    name.chars().take(64).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slot(name: &str, kind: StateKind) -> StateSlot {
+        StateSlot {
+            name: name.into(),
+            kind,
+            codec: "raw".into(),
+            schema: String::new(),
+            ttl_ms: 0,
+            ttl_on_read: false,
+            prefetch: true,
+        }
+    }
+
+    fn descriptor(slots: Vec<StateSlot>) -> Descriptor {
+        let input = InputPort { name: "in".into(), broadcast: false };
+        Descriptor { inputs: vec![input], outputs: vec!["out".into()], slots, timers: vec![], keyed: false, max_batch: 0 }
+    }
+
+    #[test]
+    fn what_is_not_served_is_refused_by_name() {
+        assert_eq!(descriptor(vec![slot("a", StateKind::Value)]).check(), Ok(()));
+        for kind in [StateKind::List, StateKind::Map, StateKind::ListSplit, StateKind::ListUnion, StateKind::Broadcast] {
+            let error = descriptor(vec![slot("a", kind)]).check().unwrap_err().to_string();
+            assert!(error.contains(kind.name()) && error.contains("\"a\""), "{error}");
+        }
+        let ttl = StateSlot { ttl_ms: 1, ..slot("a", StateKind::Value) };
+        assert!(matches!(descriptor(vec![ttl]).check(), Err(Unsupported::Ttl { .. })));
+        let timers = Descriptor { timers: vec![TimeDomain::EventTime], ..descriptor(vec![]) };
+        assert_eq!(timers.check(), Err(Unsupported::Timers("event-time")));
+        assert!(timers.is_keyed());
+    }
+
+    #[test]
+    fn names_are_unique_and_plain() {
+        for slots in [vec![slot("a", StateKind::Value), slot("a", StateKind::Value)], vec![slot("a/b", StateKind::Value)]] {
+            assert!(matches!(descriptor(slots).check(), Err(Unsupported::Declaration(_))));
+        }
+    }
+}

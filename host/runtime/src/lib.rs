@@ -1,0 +1,13 @@
+//! The host runtime of cofferdam: the world around the pure engine.
+//!
+//! [`config`] reads a pipeline file; [`sandbox`] scans, compiles and caches components; [`guest`] runs them;
+//! [`connector`] reads and writes; [`storage`] keeps checkpoints; [`build`] compiles guest crates; [`execution`] does what
+//! the engine's job master commands.
+
+pub mod build;
+pub mod config;
+pub mod connector;
+pub mod execution;
+pub mod guest;
+pub mod sandbox;
+pub mod storage;

@@ -1,0 +1,3 @@
+//! The `cofferdam` command line.
+
+fn main() {}
