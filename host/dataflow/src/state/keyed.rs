@@ -168,19 +168,23 @@ impl KeyedState {
         self.tables.iter().any(|table| !table.collecting.is_empty())
     }
 
-    /// Encodes up to about `budget` frozen entries, hands full blocks to `emit` (their table is the slot's index), and
-    /// frees about as many deleted ones. Returns whether frozen entries are left.
+    /// Encodes up to about `budget` frozen entries and hands full blocks to `emit` (their table is the slot's index).
+    /// Returns whether frozen entries are left.
     pub fn collect_some(&mut self, budget: usize, emit: &mut dyn FnMut(CheckpointId, StateBlock)) -> bool {
         for (slot, table) in self.tables.iter_mut().enumerate() {
             let slot = u16::try_from(slot).expect("at most 64 slots");
             let mut emit = |checkpoint, block: StateBlock| emit(checkpoint, StateBlock { table: slot, ..block });
-            table.reap_some(budget);
             if !table.collecting.is_empty() {
                 table.collect_some(budget, &mut emit);
                 break;
             }
         }
         self.is_collecting()
+    }
+
+    /// Frees up to `budget` entries whose deletion is part of a completed checkpoint. Returns whether there was one.
+    pub fn reap_some(&mut self, budget: usize) -> bool {
+        self.tables.iter_mut().any(|table| table.reap_some(budget))
     }
 
     /// Whether `checkpoint` has frozen entries that wait to be encoded.

@@ -290,12 +290,10 @@ impl Table {
         }
     }
 
-    /// Frees up to `budget` tombstones of completed checkpoints.
-    pub(super) fn reap_some(&mut self, budget: usize) {
-        for _ in 0..budget {
-            let Some((tomb, cut)) = self.reap.pop_front() else {
-                return;
-            };
+    /// Frees up to `budget` tombstones of completed checkpoints. Returns whether there was one.
+    pub(super) fn reap_some(&mut self, budget: usize) -> bool {
+        let due = self.reap.len().min(budget);
+        for (tomb, cut) in self.reap.drain(..due).collect::<Vec<_>>() {
             let entry = self.arena.entry(tomb);
             if entry.deleted && entry.written <= cut {
                 let group = entry.group;
@@ -303,6 +301,7 @@ impl Table {
                 self.remove(group, tomb);
             }
         }
+        due > 0
     }
 }
 

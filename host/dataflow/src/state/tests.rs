@@ -106,6 +106,7 @@ impl World {
     }
 
     fn collect(&mut self, budget: usize) {
+        self.state.reap_some(budget);
         let pending = &mut self.pending;
         self.state.collect_some(budget, &mut |id, block| {
             let of = pending.iter_mut().find(|pending| pending.id == id).expect("no block of a dropped snapshot");
