@@ -1,1 +1,3 @@
-//! To be written.
+//! Keyed state. To be written, but for the encoding of entries.
+
+pub mod entry;
