@@ -1,8 +1,11 @@
 //! Checkpoints: their files, when they are taken, and what is restored from them.
 
 pub mod chains;
+pub mod config;
 mod frame;
 pub mod manifest;
+pub mod memory;
+pub mod retention;
 pub mod segment;
 pub mod storage;
 
