@@ -5,6 +5,8 @@ pub mod config;
 mod frame;
 pub mod manifest;
 pub mod memory;
+pub mod recovery;
+pub mod restore;
 pub mod retention;
 pub mod segment;
 pub mod storage;
