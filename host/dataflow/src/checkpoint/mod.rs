@@ -2,6 +2,7 @@
 
 pub mod chains;
 pub mod config;
+pub mod coordinator;
 mod frame;
 pub mod manifest;
 pub mod memory;
