@@ -33,7 +33,7 @@ pub enum Cleanup {
 impl Default for CheckpointConfig {
     fn default() -> Self {
         Self {
-            interval_ms: Some(1000),
+            interval_ms: Some(10_000),
             min_pause_ms: 0,
             timeout_ms: 600_000,
             max_concurrent: 1,

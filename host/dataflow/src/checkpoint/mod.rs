@@ -2,9 +2,12 @@
 
 pub mod chains;
 pub mod config;
+pub mod coordinator;
 mod frame;
 pub mod manifest;
 pub mod memory;
+pub mod recovery;
+pub mod restore;
 pub mod retention;
 pub mod segment;
 pub mod storage;

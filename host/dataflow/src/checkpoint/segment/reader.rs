@@ -44,6 +44,11 @@ impl<S: SegmentSource> SegmentReader<S> {
         &self.header
     }
 
+    /// Returns the file.
+    pub fn source(&self) -> &S {
+        &self.source
+    }
+
     /// Returns its sections, ascending by table and group.
     pub fn sections(&self) -> &[SectionInfo] {
         &self.sections
