@@ -150,7 +150,8 @@ impl AttemptParts {
                 slots.insert(TableId { operator: operator.clone(), slot: declared.name.clone() }, slot);
             }
             let max_parallelism = self.definition.spec.max_parallelism;
-            let state = KeyedState::new(max_parallelism, plan.groups.clone(), descriptor.slots.len(), self.seed, *state_quota_bytes);
+            let state =
+                KeyedState::new(max_parallelism, plan.groups.clone(), descriptor.slots.len(), self.seed, *state_quota_bytes);
             loading.get_or_insert_with(|| SubtaskId { operator: operator.clone(), index: plan.subtask });
             states.insert(operator.clone(), state);
         }
