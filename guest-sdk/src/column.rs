@@ -148,7 +148,7 @@ impl TimeColumn {
     fn begin_timed(&mut self, records: usize) {
         self.times.resize(records, 0);
         self.untimed.resize(records.div_ceil(8), 0xff);
-        if records % 8 != 0 {
+        if !records.is_multiple_of(8) {
             self.untimed[records / 8] = (1 << (records % 8)) - 1;
         }
     }

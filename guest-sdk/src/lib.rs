@@ -39,8 +39,6 @@
 //! - where a batch ends is the host's choice: results must not depend on it ([`testing::Harness::assert_batch_independent`]);
 //! - the instance may be replaced between two calls: fields of the struct are a cache, state is not;
 //! - there is no clock but [`Context::processing_time_ms`], no randomness, no file and no network.
-#![warn(missing_docs, unreachable_pub, unused_qualifications)]
-#![deny(unsafe_code)]
 
 // The exported bindings name this crate by its full path, here as in an operator's crate.
 extern crate self as cofferdam_guest;

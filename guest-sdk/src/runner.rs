@@ -111,3 +111,8 @@ impl<O: Operator> Runner<O> {
         Err(Error::permanent(format!("the host broke the operator interface: {broken}")))
     }
 }
+
+#[cfg(test)]
+mod model_tests;
+#[cfg(test)]
+mod tests;

@@ -74,3 +74,6 @@ pub enum CodecError {
     #[error("not valid UTF-8")]
     Utf8(#[source] std::str::Utf8Error),
 }
+
+#[cfg(test)]
+mod tests;

@@ -35,6 +35,9 @@ pub struct Harness<O> {
     operator: PhantomData<O>,
 }
 
+/// What a run comes to: output by port, and values by slot and key.
+type Outcome = (Vec<Outputs>, BTreeMap<(String, String), Vec<u8>>);
+
 /// A host's column of one slot: the bits and the values.
 struct StoredColumn {
     present: Vec<u8>,
@@ -269,14 +272,9 @@ impl<O: Operator> Harness<O> {
         }
     }
 
-    /// Output by port, and state, of a run from here.
+    /// Runs the records from here.
     #[track_caller]
-    fn outcome(
-        &self,
-        records: &[TestRecord],
-        batch_size: usize,
-        fresh: bool,
-    ) -> (Vec<Outputs>, BTreeMap<(String, String), Vec<u8>>) {
+    fn outcome(&self, records: &[TestRecord], batch_size: usize, fresh: bool) -> Outcome {
         let mut harness = Self::new().limits(self.info.limits).batch_size(batch_size);
         harness.config.clone_from(&self.config);
         harness.state.clone_from(&self.state);
