@@ -166,7 +166,9 @@ impl Task {
     /// # Errors
     /// [`TaskFailure`]; the task must not be stepped again.
     pub fn step(&mut self, ports: &mut dyn Ports, now: Now) -> Result<Step, TaskFailure> {
-        self.answer_triggers(ports)?;
+        if self.answer_triggers(ports)? {
+            return Ok(Step::Progress);
+        }
         let upkeep = self.upkeep(ports);
         if !self.chain.flush(ports, false) {
             return Ok(if upkeep { Step::Progress } else { Step::WaitForOutput });
@@ -248,7 +250,9 @@ impl Task {
         Ok(())
     }
 
-    fn answer_triggers(&mut self, ports: &mut dyn Ports) -> Result<(), TaskFailure> {
+    /// Takes the snapshots that were asked for. Returns whether there was one.
+    fn answer_triggers(&mut self, ports: &mut dyn Ports) -> Result<bool, TaskFailure> {
+        let mut any = false;
         while let Some((checkpoint, stop)) = self.triggers.pop_front() {
             let accepted = match &mut self.head {
                 Head::Source(_) => {
@@ -261,9 +265,10 @@ impl Task {
             if accepted {
                 self.stopped |= stop;
                 self.snapshot(checkpoint, 0, ports)?;
+                any = true;
             }
         }
-        Ok(())
+        Ok(any)
     }
 
     /// Takes the snapshot of a cut: nothing comes between the last record before it and the barrier. Copies no state.

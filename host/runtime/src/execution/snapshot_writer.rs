@@ -28,8 +28,8 @@ pub(super) enum WriterMessage {
     End { key: SnapshotKey },
     /// Nobody wants the snapshots of this checkpoint any more.
     Abort { checkpoint: CheckpointId },
-    /// Drop the snapshots of this and older attempts; their tasks are gone.
-    Reset { attempt: Attempt },
+    /// Drop the snapshots of this and older attempts, whose tasks are gone, and say so.
+    Reset { attempt: Attempt, done: Box<dyn FnOnce() + Send> },
 }
 
 /// Which snapshot.
@@ -112,7 +112,10 @@ impl<R: Fn(Written)> Writer<R> {
                 }
                 WriterMessage::End { key } => self.end(key),
                 WriterMessage::Abort { checkpoint } => self.drop_where(|key| key.checkpoint == checkpoint),
-                WriterMessage::Reset { attempt } => self.drop_where(|key| key.attempt <= attempt),
+                WriterMessage::Reset { attempt, done } => {
+                    self.drop_where(|key| key.attempt <= attempt);
+                    done();
+                }
             }
         }
     }

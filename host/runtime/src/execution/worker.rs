@@ -27,6 +27,8 @@ pub(super) enum WorkerEvent {
     Running,
     /// A snapshot has begun.
     SnapshotTaken(Box<TaskSnapshot>),
+    /// For how long the task stood still for it.
+    SnapshotPause { pause_us: u64 },
     /// All inputs have ended.
     EndOfData,
     /// The task failed and has been dropped.
@@ -104,7 +106,7 @@ impl Worker {
     }
 
     fn run_task(&self, task: &mut Task) -> Result<(), TaskFailure> {
-        let mut ports = ChannelPorts { worker: self };
+        let mut ports = ChannelPorts { worker: self, snapshot_taken: false };
         let (mut steps, mut counted_us) = (0_u32, 0);
         while !self.shared.stop.load(Ordering::Relaxed) {
             for command in self.commands.try_iter() {
@@ -112,6 +114,10 @@ impl Worker {
             }
             let now = self.clock.now();
             let step = task.step(&mut ports, now)?;
+            if std::mem::take(&mut ports.snapshot_taken) {
+                let pause_us = self.clock.now().monotonic_us - now.monotonic_us;
+                (self.report)(WorkerEvent::SnapshotPause { pause_us });
+            }
             steps = steps.wrapping_add(1);
             let waits = step != Step::Progress;
             if (waits || steps % COUNT_STEPS == 0) && now.monotonic_us >= counted_us + COUNT_INTERVAL_US {
@@ -140,6 +146,8 @@ impl Worker {
 
 struct ChannelPorts<'a> {
     worker: &'a Worker,
+    /// Whether the step at hand has taken a snapshot, and nothing else.
+    snapshot_taken: bool,
 }
 
 impl Ports for ChannelPorts<'_> {
@@ -164,6 +172,7 @@ impl Ports for ChannelPorts<'_> {
         let key = |checkpoint| SnapshotKey { attempt: *attempt, checkpoint, task: *task };
         match event {
             TaskEvent::SnapshotTaken { snapshot, prepared } => {
+                self.snapshot_taken = true;
                 // The job hears of the cut first: the writer's report refers to it.
                 report(WorkerEvent::SnapshotTaken(snapshot.clone()));
                 writer.send(WriterMessage::Begin { snapshot, prepared });

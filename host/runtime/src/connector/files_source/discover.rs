@@ -72,7 +72,7 @@ fn matching(base: &Path, given: &Path) -> Result<Vec<PathBuf>, ConnectorError> {
     for path in paths {
         let path = path.map_err(|error| {
             let folder = error.path().to_owned();
-            read_failed(&folder, error.into_error())
+            read_failed(&folder, error.into())
         })?;
         if path.is_file() {
             files.push(path);

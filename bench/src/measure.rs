@@ -1,0 +1,90 @@
+//! One run of a job: its records, its time, its CPU time and its peak memory.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use cofferdam::execution::{ExecutionEvent, JobDefinition, RunOptions, execute};
+use cofferdam_dataflow::checkpoint::storage::CheckpointStorage;
+use cofferdam_dataflow::job::master::{JobEnd, JobReport};
+
+/// What a run came to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Run {
+    pub(crate) records: u64,
+    pub(crate) wall: Duration,
+    pub(crate) cpu: Duration,
+    pub(crate) peak_bytes: u64,
+    pub(crate) checkpoints: u32,
+    /// Microseconds of every snapshot's pause, ascending.
+    pub(crate) pauses_us: Vec<u64>,
+    /// Times of the slowest checkpoint from trigger to commit.
+    pub(crate) checkpoint_ms_max: u64,
+}
+
+impl Run {
+    pub(crate) fn per_cpu_second(&self) -> f64 {
+        self.records as f64 / self.cpu.as_secs_f64()
+    }
+
+    pub(crate) fn per_second(&self) -> f64 {
+        self.records as f64 / self.wall.as_secs_f64()
+    }
+
+    pub(crate) fn cpu_ns_per_record(&self) -> f64 {
+        self.cpu.as_secs_f64() * 1e9 / self.records as f64
+    }
+
+    /// Returns the 99th percentile of the pauses.
+    pub(crate) fn pause_p99_us(&self) -> Option<u64> {
+        self.pauses_us.get((self.pauses_us.len() * 99).div_ceil(100).saturating_sub(1)).copied()
+    }
+}
+
+/// Runs a job to its end.
+pub(crate) fn run(definition: JobDefinition, storage: Arc<dyn CheckpointStorage>) -> Result<Run> {
+    reset_peak();
+    let mut run = Run::default();
+    let (cpu, start) = (process_cpu()?, Instant::now());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (_controls, receiver) = tokio::sync::mpsc::unbounded_channel();
+    let mut observe = |event| { if std::env::var_os("TRACE").is_some() { eprintln!("{event:?}"); } match event {
+        ExecutionEvent::AttemptEnded(counters) => {
+            run.records = counters.iter().map(|task: &cofferdam_dataflow::subtask::TaskCounters| task.source_records).sum();
+        }
+        ExecutionEvent::SnapshotPause { pause_us, .. } => run.pauses_us.push(pause_us),
+        ExecutionEvent::Report(JobReport::CheckpointCompleted { duration_ms, .. }) => {
+            run.checkpoints += 1;
+            run.checkpoint_ms_max = run.checkpoint_ms_max.max(duration_ms);
+        }
+        _ => {}
+    } };
+    let end = runtime.block_on(execute(definition, storage, RunOptions::default(), receiver, &mut observe))?;
+    (run.wall, run.cpu) = (start.elapsed(), process_cpu()? - cpu);
+    run.peak_bytes = peak()?;
+    run.pauses_us.sort_unstable();
+    match end {
+        JobEnd::Finished { .. } => Ok(run),
+        other => bail!("the job did not finish: {other:?}"),
+    }
+}
+
+/// Returns the CPU time of all threads, in steps of 10 ms.
+fn process_cpu() -> Result<Duration> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let fields: Vec<&str> = stat.rsplit_once(") ").context("a process status")?.1.split(' ').collect();
+    let ticks: u64 = fields[11].parse::<u64>()? + fields[12].parse::<u64>()?;
+    Ok(Duration::from_millis(ticks * 10))
+}
+
+/// Begins a new peak of resident memory.
+fn reset_peak() {
+    // Not allowed everywhere: then the peak is that of the process.
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+}
+
+fn peak() -> Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("a peak of resident memory")?;
+    Ok(line.trim().trim_end_matches(" kB").trim().parse::<u64>()? * 1024)
+}

@@ -1,0 +1,189 @@
+//! Blocking work for the job, in the order it was asked for, on a thread of its own: storage, and the sinks' committers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+use cofferdam_dataflow::checkpoint::coordinator::CheckpointCommand;
+use cofferdam_dataflow::checkpoint::recovery::recover;
+use cofferdam_dataflow::checkpoint::storage::{CheckpointStorage, StorageError};
+use cofferdam_dataflow::connector::{SinkCommitter, Transaction};
+use cofferdam_dataflow::ids::{Attempt, CheckpointId, OperatorId, SubtaskId};
+use cofferdam_dataflow::job::failure::FailureCause;
+use cofferdam_dataflow::job::master::{JobCommand, JobEvent};
+use cofferdam_dataflow::subtask::TaskFailure;
+
+use super::build::{Splits, discover};
+use super::definition::{JobDefinition, NodeParts};
+use cofferdam_dataflow::checkpoint::restore::RestorePlan;
+
+/// What the thread does.
+pub(super) enum Work {
+    /// A command of the job master that touches storage or sinks.
+    Command(JobCommand),
+    /// Find the splits of an attempt's sources.
+    Discover { attempt: Attempt, restore: Option<Box<RestorePlan>> },
+}
+
+/// What came of it.
+pub(super) enum Done {
+    /// An event for the job master.
+    Job(JobEvent),
+    /// The splits, or why there are none.
+    Discovered { attempt: Attempt, restore: Option<Box<RestorePlan>>, splits: Result<Splits, Box<TaskFailure>> },
+}
+
+/// Starts the thread. It ends when the sender is dropped.
+pub(super) fn start(
+    definition: Arc<JobDefinition>,
+    storage: Arc<dyn CheckpointStorage>,
+    report: impl Fn(Done) + Send + 'static,
+) -> std::io::Result<(Sender<Work>, JoinHandle<()>)> {
+    let (sender, receiver) = channel::<Work>();
+    let run = move || {
+        let mut io = Io { definition, storage, committers: BTreeMap::new() };
+        for work in receiver {
+            if let Some(done) = io.perform(work) {
+                report(done);
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("job-io".into()).spawn(run)?;
+    Ok((sender, thread))
+}
+
+struct Io {
+    definition: Arc<JobDefinition>,
+    storage: Arc<dyn CheckpointStorage>,
+    /// Opened when first needed.
+    committers: BTreeMap<OperatorId, Box<dyn SinkCommitter>>,
+}
+
+impl Io {
+    fn perform(&mut self, work: Work) -> Option<Done> {
+        match work {
+            Work::Command(command) => self.command(command).map(Done::Job),
+            Work::Discover { attempt, restore } => {
+                let splits = discover(&self.definition, restore.as_deref()).map_err(Box::new);
+                Some(Done::Discovered { attempt, restore, splits })
+            }
+        }
+    }
+
+    fn command(&mut self, command: JobCommand) -> Option<JobEvent> {
+        match command {
+            JobCommand::Recover(options) => Some(match recover(&*self.storage, options) {
+                Ok(recovery) => JobEvent::Recovered(Box::new(recovery)),
+                Err(error) => JobEvent::RecoverFailed(error),
+            }),
+            JobCommand::SettleSinks { attempt, checkpoint, commit } => Some(match self.settle(attempt, checkpoint, &commit) {
+                Ok(()) => JobEvent::SinksSettled,
+                Err(cause) => JobEvent::SettleFailed(cause),
+            }),
+            JobCommand::MarkFinished { checkpoint } => Some(match self.storage.mark_finished(checkpoint) {
+                Ok(()) => JobEvent::FinishedMarked,
+                Err(error) => JobEvent::MarkFailed(error),
+            }),
+            JobCommand::Checkpoint(command) => self.checkpoint(command),
+            JobCommand::StartAttempt { .. }
+            | JobCommand::CancelTasks { .. }
+            | JobCommand::ScheduleTick { .. }
+            | JobCommand::Report(_)
+            | JobCommand::End(_) => None,
+        }
+    }
+
+    fn checkpoint(&mut self, command: CheckpointCommand) -> Option<JobEvent> {
+        match command {
+            CheckpointCommand::PublishManifest { attempt, checkpoint, bytes } => {
+                Some(match self.storage.publish_manifest(attempt, checkpoint, &bytes) {
+                    Ok(()) => JobEvent::ManifestPublished { checkpoint },
+                    Err(error) => JobEvent::ManifestFailed { checkpoint, error },
+                })
+            }
+            CheckpointCommand::CommitSinks { attempt, checkpoint, transactions } => {
+                Some(match self.commit(attempt, Some(checkpoint), &transactions) {
+                    Ok(()) => JobEvent::SinksCommitted { checkpoint },
+                    Err(cause) => JobEvent::CommitFailed { checkpoint, cause },
+                })
+            }
+            CheckpointCommand::Discard { segments } => {
+                for segment in segments {
+                    warn_of(self.storage.delete_segment(segment));
+                }
+                None
+            }
+            CheckpointCommand::Delete(deletion) => {
+                warn_of(deletion.apply(&*self.storage));
+                None
+            }
+            CheckpointCommand::Trigger { .. }
+            | CheckpointCommand::NotifyCompleted { .. }
+            | CheckpointCommand::NotifyAborted { .. } => None,
+        }
+    }
+
+    /// Commits transactions and marks their checkpoint, after a last look at whether this attempt may.
+    fn commit(
+        &mut self,
+        attempt: Attempt,
+        checkpoint: Option<CheckpointId>,
+        transactions: &BTreeMap<OperatorId, Vec<Transaction>>,
+    ) -> Result<(), FailureCause> {
+        self.storage.check_fence(attempt).map_err(|error| FailureCause::from(&error))?;
+        for (sink, transactions) in transactions {
+            if let Some(committer) = self.committer(sink)? {
+                committer.commit(transactions).map_err(|error| FailureCause::from(&error))?;
+            }
+        }
+        match checkpoint {
+            Some(checkpoint) => self.storage.mark_committed(checkpoint).map_err(|error| FailureCause::from(&error)),
+            None => Ok(()),
+        }
+    }
+
+    /// Settles what an earlier attempt left: commits what its checkpoint promises, and aborts the rest.
+    fn settle(
+        &mut self,
+        attempt: Attempt,
+        checkpoint: Option<CheckpointId>,
+        commit: &BTreeMap<OperatorId, Vec<Transaction>>,
+    ) -> Result<(), FailureCause> {
+        self.commit(attempt, checkpoint, commit)?;
+        let nodes = self.definition.spec.nodes.iter().zip(&self.definition.parts);
+        let sinks: Vec<_> = nodes.filter(|(_, parts)| matches!(parts, NodeParts::Sink { .. })).map(|(node, _)| node.id.clone()).collect();
+        for sink in sinks {
+            if let Some(committer) = self.committer(&sink)? {
+                committer.abort_all_except(&[]).map_err(|error| FailureCause::from(&error))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn committer(&mut self, sink: &OperatorId) -> Result<Option<&mut Box<dyn SinkCommitter>>, FailureCause> {
+        if !self.committers.contains_key(sink) {
+            let position = self.definition.spec.nodes.iter().position(|node| node.id == *sink);
+            let Some(NodeParts::Sink { factory }) = position.map(|position| &self.definition.parts[position]) else {
+                return Err(FailureCause::Restore(format!("the checkpoint has transactions of \"{sink}\", which is not a sink here")));
+            };
+            match factory.committer().map_err(|error| FailureCause::from(&error))? {
+                Some(committer) => drop(self.committers.insert(sink.clone(), committer)),
+                None => return Ok(None),
+            }
+        }
+        Ok(self.committers.get_mut(sink))
+    }
+}
+
+/// What could not be deleted is an orphan: the next start removes it.
+fn warn_of(result: Result<(), StorageError>) {
+    if let Err(error) = result {
+        tracing::warn!(%error, "could not delete what is not needed any more");
+    }
+}
+
+/// The subtask that a failure of a whole attempt is charged to.
+pub(super) fn anyone(definition: &JobDefinition) -> SubtaskId {
+    SubtaskId { operator: definition.spec.nodes[0].id.clone(), index: 0 }
+}

@@ -1,0 +1,318 @@
+//! Runs a job: carries messages between the job master, the tasks' threads, the snapshot writer and the storage.
+//!
+//! The control loop runs on tokio and never blocks: what blocks has threads of its own. It decides nothing.
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use cofferdam_dataflow::checkpoint::coordinator::CheckpointCommand;
+use cofferdam_dataflow::checkpoint::restore::RestorePlan;
+use cofferdam_dataflow::checkpoint::segment::SegmentId;
+use cofferdam_dataflow::checkpoint::storage::CheckpointStorage;
+use cofferdam_dataflow::ids::{Attempt, TaskIndex};
+use cofferdam_dataflow::job::failure::{Failure, FailureCause};
+use cofferdam_dataflow::job::master::{DeclineReason, JobCommand, JobEnd, JobEvent, JobMaster, JobReport, JobSetup, Now};
+use cofferdam_dataflow::job::restart::RestartPolicy;
+use cofferdam_dataflow::subtask::{Cause, TaskCommand, TaskCounters, TaskFailure};
+use cofferdam_dataflow::time::MonotonicTime;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::attempt::RunningAttempt;
+use super::build::{AttemptParts, Splits};
+use super::definition::JobDefinition;
+use super::io::{self, Done, Work, anyone};
+use super::snapshot_writer::{self, WriterHandle, WriterMessage, Written};
+use super::worker::{Clock, WorkerEvent};
+
+/// How often counters are reported.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+
+/// How a run begins.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    /// How the job restarts.
+    pub restart: RestartPolicy,
+    /// Forget an earlier run.
+    pub fresh: bool,
+    /// Go back behind damaged checkpoints.
+    pub allow_rewind: bool,
+    /// Decides the jitter of restarts, and seeds hash tables; should differ from run to run.
+    pub seed: u64,
+}
+
+/// What a user may want of a running job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// Stop with a checkpoint.
+    Stop,
+    /// Stop at once.
+    Cancel,
+}
+
+/// What a run tells its observer.
+#[derive(Clone, Debug)]
+pub enum ExecutionEvent {
+    /// What the job master reports.
+    Report(JobReport),
+    /// What the tasks of the current attempt have done, by task; every 200 ms.
+    Counters(Vec<TaskCounters>),
+    /// The last counters of an attempt that has ended.
+    AttemptEnded(Vec<TaskCounters>),
+    /// For how long a task stood still to take a snapshot.
+    SnapshotPause {
+        /// The task.
+        task: TaskIndex,
+        /// Microseconds by the clock, whatever else the machine did meanwhile.
+        pause_us: u64,
+    },
+}
+
+/// Anything that the control loop is told.
+enum Message {
+    Worker { attempt: Attempt, task: TaskIndex, event: WorkerEvent },
+    Written(Written),
+    WriterReset { attempt: Attempt },
+    Done(Done),
+}
+
+/// Runs a job to its end.
+///
+/// # Errors
+/// If a thread cannot be started.
+pub async fn execute(
+    definition: JobDefinition,
+    storage: Arc<dyn CheckpointStorage>,
+    options: RunOptions,
+    controls: UnboundedReceiver<Control>,
+    observe: &mut dyn FnMut(ExecutionEvent),
+) -> std::io::Result<JobEnd> {
+    let definition = Arc::new(definition);
+    let (messages, receiver) = unbounded_channel();
+    let to_loop = messages.clone();
+    let report = move |written| drop(to_loop.send(Message::Written(written)));
+    let (writer, writer_thread) = snapshot_writer::start(definition.spec.name.clone(), Arc::clone(&storage), report)?;
+    let to_loop = messages.clone();
+    let report = move |done| drop(to_loop.send(Message::Done(done)));
+    let (work, io_thread) = io::start(Arc::clone(&definition), Arc::clone(&storage), report)?;
+    let master = JobMaster::new(JobSetup {
+        spec: definition.spec.clone(),
+        plan: definition.plan.clone(),
+        digests: definition.digests.clone(),
+        engine: definition.engine.clone(),
+        checkpoints: definition.checkpoint.clone(),
+        restart: options.restart,
+        seed: options.seed,
+        fresh: options.fresh,
+        allow_rewind: options.allow_rewind,
+    });
+    let clock = Clock::start();
+    let seed = options.seed;
+    let job = JobLoop { definition, storage, master, clock, seed, writer, work, messages, running: None, tick: None, end: None };
+    let end = job.run(receiver, controls, observe).await;
+    // The loop is gone, and with it the last handles: both threads finish what they were given and end.
+    drop(tokio::task::spawn_blocking(move || (io_thread.join(), writer_thread.join())).await);
+    Ok(end)
+}
+
+struct JobLoop {
+    definition: Arc<JobDefinition>,
+    storage: Arc<dyn CheckpointStorage>,
+    master: JobMaster,
+    clock: Clock,
+    seed: u64,
+    writer: WriterHandle,
+    work: Sender<Work>,
+    messages: UnboundedSender<Message>,
+    running: Option<RunningAttempt>,
+    tick: Option<MonotonicTime>,
+    end: Option<JobEnd>,
+}
+
+impl JobLoop {
+    async fn run(
+        mut self,
+        mut receiver: UnboundedReceiver<Message>,
+        mut controls: UnboundedReceiver<Control>,
+        observe: &mut dyn FnMut(ExecutionEvent),
+    ) -> JobEnd {
+        let mut progress = tokio::time::interval(PROGRESS_INTERVAL);
+        progress.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut controls_open = true;
+        self.tell(JobEvent::Start, observe);
+        loop {
+            if let Some(end) = self.end.take() {
+                return end;
+            }
+            let tick = self.until_tick();
+            tokio::select! {
+                Some(message) = receiver.recv() => self.take(message, observe),
+                control = controls.recv(), if controls_open => match control {
+                    Some(Control::Stop) => self.tell(JobEvent::StopRequested, observe),
+                    Some(Control::Cancel) => self.tell(JobEvent::CancelRequested, observe),
+                    None => controls_open = false,
+                },
+                () = tokio::time::sleep(tick.unwrap_or(Duration::MAX)), if tick.is_some() => {
+                    self.tick = None;
+                    self.tell(JobEvent::Tick, observe);
+                }
+                _ = progress.tick() => {
+                    if let Some(running) = &self.running {
+                        observe(ExecutionEvent::Counters(running.counters()));
+                    }
+                }
+            }
+        }
+    }
+
+    fn until_tick(&self) -> Option<Duration> {
+        let now = MonotonicTime(self.clock.monotonic_ms());
+        self.tick.map(|at| Duration::from_millis(at.since_ms(now)))
+    }
+
+    fn tell(&mut self, event: JobEvent, observe: &mut dyn FnMut(ExecutionEvent)) {
+        let now = Now { monotonic: MonotonicTime(self.clock.monotonic_ms()), processing: self.clock.processing_time() };
+        if std::env::var_os("TRACE").is_some() { eprintln!("<- {event:?}"); }
+        for command in self.master.handle(event, now) {
+        if std::env::var_os("TRACE").is_some() { eprintln!("-> {command:?}"); }
+            self.perform(command, observe);
+        }
+    }
+
+    fn take(&mut self, message: Message, observe: &mut dyn FnMut(ExecutionEvent)) {
+        match message {
+            Message::Done(Done::Job(event)) => self.tell(event, observe),
+            Message::Done(Done::Discovered { attempt, restore, splits }) => match splits {
+                Ok(splits) => self.start_threads(attempt, restore.map(|restore| *restore), splits, observe),
+                Err(failure) => self.tell(JobEvent::Failed { attempt, failure: failure_of(*failure) }, observe),
+            },
+            Message::Written(Written::Durable { key, segment }) => {
+                let id = SegmentId { checkpoint: key.checkpoint, attempt: key.attempt, task: key.task };
+                self.tell(JobEvent::Acknowledged { id, segment }, observe);
+            }
+            Message::Written(Written::Failed { key, reason }) => {
+                let id = SegmentId { checkpoint: key.checkpoint, attempt: key.attempt, task: key.task };
+                self.tell(JobEvent::Declined { id, reason: DeclineReason::Failed(reason) }, observe);
+            }
+            Message::WriterReset { attempt } => self.tell(JobEvent::TasksStopped { attempt }, observe),
+            Message::Worker { attempt, task, event } => self.take_worker(attempt, task, event, observe),
+        }
+    }
+
+    fn take_worker(&mut self, attempt: Attempt, task: TaskIndex, event: WorkerEvent, observe: &mut dyn FnMut(ExecutionEvent)) {
+        match event {
+            WorkerEvent::Running => self.tell(JobEvent::TaskStarted { attempt, task }, observe),
+            WorkerEvent::SnapshotPause { pause_us } => observe(ExecutionEvent::SnapshotPause { task, pause_us }),
+            WorkerEvent::SnapshotTaken(snapshot) => self.tell(JobEvent::SnapshotTaken(*snapshot), observe),
+            WorkerEvent::EndOfData => self.tell(JobEvent::TaskEndOfData { attempt, task }, observe),
+            WorkerEvent::Failed(failure) => {
+                let failure = failure_of(*failure);
+                self.tell(JobEvent::Failed { attempt, failure }, observe);
+            }
+            WorkerEvent::Ended => {
+                if let Some(running) = self.running.as_mut().filter(|running| running.attempt == attempt) {
+                    running.alive -= 1;
+                    self.forget_stopped(observe);
+                }
+            }
+        }
+    }
+
+    fn perform(&mut self, command: JobCommand, observe: &mut dyn FnMut(ExecutionEvent)) {
+        match command {
+            JobCommand::StartAttempt { attempt, restore } => self.send(Work::Discover { attempt, restore }),
+            JobCommand::CancelTasks { attempt } => {
+                match self.running.as_mut().filter(|running| running.attempt == attempt) {
+                    Some(running) => running.cancel(),
+                    // Its threads were never started.
+                    None => self.reset_writer(attempt),
+                }
+                self.forget_stopped(observe);
+            }
+            JobCommand::ScheduleTick { at } => self.tick = Some(at),
+            JobCommand::Report(report) => observe(ExecutionEvent::Report(report)),
+            JobCommand::End(end) => self.end = Some(end),
+            JobCommand::Checkpoint(CheckpointCommand::Trigger { checkpoint, tasks, stop_sources }) => {
+                self.command_tasks(Some(&tasks), TaskCommand::Trigger { checkpoint, stop: stop_sources });
+            }
+            JobCommand::Checkpoint(CheckpointCommand::NotifyCompleted { checkpoint }) => {
+                self.command_tasks(None, TaskCommand::Completed(checkpoint));
+            }
+            JobCommand::Checkpoint(CheckpointCommand::NotifyAborted { checkpoint }) => {
+                self.writer.send(WriterMessage::Abort { checkpoint });
+                self.command_tasks(None, TaskCommand::Aborted(checkpoint));
+            }
+            command @ (JobCommand::Recover(_)
+            | JobCommand::SettleSinks { .. }
+            | JobCommand::MarkFinished { .. }
+            | JobCommand::Checkpoint(_)) => self.send(Work::Command(command)),
+        }
+    }
+
+    fn send(&self, work: Work) {
+        self.work.send(work).expect("the thread lives as long as the loop");
+    }
+
+    fn command_tasks(&self, tasks: Option<&[TaskIndex]>, command: TaskCommand) {
+        if let Some(running) = &self.running {
+            running.command(tasks, command);
+        }
+    }
+
+    fn start_threads(
+        &mut self,
+        attempt: Attempt,
+        restore: Option<RestorePlan>,
+        splits: Splits,
+        observe: &mut dyn FnMut(ExecutionEvent),
+    ) {
+        if self.master.attempt() != Some(attempt) {
+            // Cancelled while its splits were being looked for; that has been answered already.
+            return;
+        }
+        let parts = AttemptParts {
+            definition: Arc::clone(&self.definition),
+            attempt,
+            storage: Arc::clone(&self.storage),
+            restore,
+            splits,
+            seed: self.seed ^ attempt.0,
+        };
+        let messages = self.messages.clone();
+        let report = move |task, event| drop(messages.send(Message::Worker { attempt, task, event }));
+        match RunningAttempt::start(parts, self.clock, &self.writer, report) {
+            Ok(running) => self.running = Some(running),
+            Err(error) => {
+                let cause = FailureCause::Host(format!("a thread could not be started: {error}"));
+                let failure = Failure { subtask: Some(anyone(&self.definition)), ..Failure::of_job(cause) };
+                self.tell(JobEvent::Failed { attempt, failure }, observe);
+            }
+        }
+    }
+
+    /// Once all threads of a cancelled attempt have ended, waits for what the writer has under way.
+    fn forget_stopped(&mut self, observe: &mut dyn FnMut(ExecutionEvent)) {
+        if let Some(mut running) = self.running.take_if(|running| running.cancelled && running.alive == 0) {
+            running.join();
+            observe(ExecutionEvent::AttemptEnded(running.counters()));
+            self.reset_writer(running.attempt);
+        }
+    }
+
+    fn reset_writer(&self, attempt: Attempt) {
+        let messages = self.messages.clone();
+        let done = Box::new(move || drop(messages.send(Message::WriterReset { attempt })));
+        self.writer.send(WriterMessage::Reset { attempt, done });
+    }
+}
+
+fn failure_of(failure: TaskFailure) -> Failure {
+    let position = (failure.position.identity != 0).then(|| failure.position.description.clone());
+    let cause = match failure.cause {
+        Cause::Guest(fault) => FailureCause::Guest(fault),
+        Cause::Connector(error) => FailureCause::from(&error),
+        Cause::Rejected { code, message } => FailureCause::Connector { code, message, transient: false },
+        Cause::Internal(message) => FailureCause::Host(message),
+    };
+    Failure { subtask: Some(failure.subtask), cause, position }
+}
