@@ -376,8 +376,11 @@ impl Coordinator {
             state_bytes: manifest.state.segments().values().map(|segment| segment.length).sum(),
             alignment_us_max: pending.alignment_us_max(),
         });
-        self.complete_what_is_ready(out);
-        self.trigger_what_is_due(now, out);
+        // After a final one or one for a stop, the attempt is about to end.
+        if !manifest.is_final && !pending.stops_sources() {
+            self.complete_what_is_ready(out);
+            self.trigger_what_is_due(now, out);
+        }
     }
 
     /// Publishes the newest checkpoint that all tasks have acknowledged, unless one is on its way already.

@@ -1,0 +1,618 @@
+//! The job master: the single place that decides what a job does next.
+//!
+//! A state machine without I/O: an event and the time go in, commands come out.
+//!
+//! ```text
+//!  idle --Start--> recovering --Recovered--> settling --SinksSettled--> starting --all started--> running
+//!                    ^    |  finished before: end        |  final checkpoint: finishing    |         |  |
+//!                    |    |                              |                                 |         |  | final one
+//!                    |    +------------- failed ---------+                                 | failed, |  | committed
+//!                    |                     v                                               | stopped |  v
+//!                    +---Tick-- waiting <--+----- may restart ---- ending <----------------+---------+ finishing
+//!                                 |                                   |                                  |
+//!                                 +------- stopped ----> ended <------+---------- FinishedMarked --------+
+//! ```
+//!
+//! `ending` waits until all tasks are gone and the storage and the sinks have answered: nothing of an attempt is under way
+//! when the next one begins. A job has finished when its mark is durable; only then are its checkpoints deleted.
+
+mod message;
+mod recent;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use message::{DeclineReason, JobCommand, JobEnd, JobEvent, JobReport};
+use recent::RepeatedFault;
+
+use crate::checkpoint::config::{CheckpointConfig, Cleanup};
+pub use crate::checkpoint::coordinator::Now;
+use crate::checkpoint::coordinator::{
+    CheckpointCommand, CheckpointOutcome, CheckpointPurpose, Coordinator, JobDescription, Outputs,
+};
+use crate::checkpoint::recovery::{RecoverError, RecoverOptions, Recovery};
+use crate::checkpoint::restore::RestorePlan;
+use crate::graph::plan::ExecutionPlan;
+use crate::graph::spec::JobSpec;
+use crate::ids::{Attempt, CheckpointId, OperatorId, TaskIndex};
+use crate::job::failure::{Failure, FailureCause, FailureClass, JobFailure};
+use crate::job::restart::{RestartDecision, RestartPolicy, Restarts};
+use crate::time::MonotonicTime;
+
+const FENCED: &str = "the job belongs to another process";
+const HOPELESS: &str = "a restart cannot mend it";
+
+/// What a job runs and how.
+#[derive(Clone, Debug)]
+pub struct JobSetup {
+    /// The graph.
+    pub spec: JobSpec,
+    /// The graph as it runs.
+    pub plan: ExecutionPlan,
+    /// The component of each operator that has one.
+    pub digests: BTreeMap<OperatorId, String>,
+    /// The host, such as `cofferdam 0.1.0`.
+    pub engine: String,
+    /// How checkpoints are taken.
+    pub checkpoints: CheckpointConfig,
+    /// How it restarts.
+    pub restart: RestartPolicy,
+    /// Decides the jitter of restarts.
+    pub seed: u64,
+    /// Forgets an earlier run.
+    pub fresh: bool,
+    /// Goes back behind damaged checkpoints.
+    pub allow_rewind: bool,
+}
+
+/// Where a job is. See the module's documentation.
+#[derive(Debug)]
+enum State {
+    Idle,
+    Recovering,
+    Settling(Box<Recovery>, Option<Box<RestorePlan>>),
+    Starting { attempt: Attempt, waiting: BTreeSet<TaskIndex>, restored: Option<CheckpointId> },
+    Running { attempt: Attempt, stop: Stop },
+    Ending { attempt: Attempt, tasks_gone: bool, then: Then },
+    Waiting { until: MonotonicTime },
+    Finishing { checkpoint: CheckpointId, tasks: Option<Attempt> },
+    Ended,
+}
+
+/// Whether a running job is to stop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stop {
+    No,
+    /// The checkpoint for it is being taken.
+    First,
+    /// It failed and is being taken again.
+    Second,
+}
+
+/// What follows when an attempt is gone.
+#[derive(Debug)]
+enum Then {
+    Restart { until: MonotonicTime },
+    End(JobEnd),
+}
+
+/// What the user asked for while that could not be done at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wish {
+    Stop,
+    Cancel,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct JobMaster {
+    setup: JobSetup,
+    state: State,
+    coordinator: Coordinator,
+    restarts: Restarts,
+    repeated: RepeatedFault,
+    wish: Option<Wish>,
+    /// Whether the storage has been read by this process before.
+    recovered_before: bool,
+    scheduled: Option<MonotonicTime>,
+    commands: Vec<JobCommand>,
+}
+
+impl JobMaster {
+    /// Returns the master of a job that has not started.
+    pub fn new(setup: JobSetup) -> Self {
+        let description = JobDescription::new(&setup.spec, &setup.engine, &setup.digests);
+        let coordinator = Coordinator::new(setup.checkpoints.clone(), description, &setup.spec, &setup.plan);
+        let restarts = Restarts::new(setup.restart.clone(), setup.seed);
+        Self {
+            setup,
+            state: State::Idle,
+            coordinator,
+            restarts,
+            repeated: RepeatedFault::default(),
+            wish: None,
+            recovered_before: false,
+            scheduled: None,
+            commands: Vec::new(),
+        }
+    }
+
+    /// Takes an event and returns what is to be done, in order.
+    pub fn handle(&mut self, event: JobEvent, now: Now) -> Vec<JobCommand> {
+        match event {
+            JobEvent::Start if matches!(self.state, State::Idle) => self.recover(),
+            JobEvent::Start => {}
+            JobEvent::Recovered(recovery) => self.on_recovered(recovery),
+            JobEvent::RecoverFailed(error) => self.on_recover_failed(&error, now),
+            JobEvent::SinksSettled => self.on_settled(),
+            JobEvent::SettleFailed(cause) => {
+                if matches!(self.state, State::Settling(..)) {
+                    self.fail(Failure::of_job(cause), now);
+                }
+            }
+            JobEvent::TaskStarted { attempt, task } => self.on_task_started(attempt, task, now),
+            JobEvent::Tick => self.on_tick(now),
+            JobEvent::Failed { attempt, failure } => {
+                // A job that is being marked as finished needs its tasks no more.
+                let matters = matches!(self.state, State::Starting { .. } | State::Running { .. });
+                if matters && self.attempt() == Some(attempt) {
+                    self.fail(failure, now);
+                }
+            }
+            JobEvent::TasksStopped { attempt } => self.on_tasks_stopped(attempt),
+            JobEvent::FinishedMarked => self.on_finished_marked(),
+            JobEvent::MarkFailed(error) => {
+                if matches!(self.state, State::Finishing { .. }) {
+                    self.fail(Failure::of_job(FailureCause::from(&error)), now);
+                }
+            }
+            JobEvent::StopRequested => self.on_wish(Wish::Stop, now),
+            JobEvent::CancelRequested => self.on_wish(Wish::Cancel, now),
+            event @ (JobEvent::SnapshotTaken(_)
+            | JobEvent::Acknowledged { .. }
+            | JobEvent::Declined { .. }
+            | JobEvent::ManifestPublished { .. }
+            | JobEvent::ManifestFailed { .. }
+            | JobEvent::SinksCommitted { .. }
+            | JobEvent::CommitFailed { .. }
+            | JobEvent::TaskEndOfData { .. }) => self.on_checkpoint_event(event, now),
+        }
+        self.leave_ending(now);
+        self.schedule();
+        std::mem::take(&mut self.commands)
+    }
+
+    /// Returns the attempt whose tasks run, or are being started or marked as finished.
+    pub fn attempt(&self) -> Option<Attempt> {
+        match self.state {
+            State::Starting { attempt, .. } | State::Running { attempt, .. } => Some(attempt),
+            State::Finishing { tasks, .. } => tasks,
+            State::Idle
+            | State::Recovering
+            | State::Settling(..)
+            | State::Ending { .. }
+            | State::Waiting { .. }
+            | State::Ended => None,
+        }
+    }
+
+    fn recover(&mut self) {
+        let first = !self.recovered_before;
+        let options = RecoverOptions { fresh: self.setup.fresh && first, allow_rewind: self.setup.allow_rewind, verify: first };
+        self.commands.push(JobCommand::Recover(options));
+        self.state = State::Recovering;
+    }
+
+    fn on_recovered(&mut self, recovery: Box<Recovery>) {
+        if !matches!(self.state, State::Recovering) {
+            return;
+        }
+        self.recovered_before = true;
+        self.coordinator.recovered(&recovery);
+        for notice in &recovery.notices {
+            self.report(JobReport::Notice(notice.clone()));
+        }
+        if let Some(checkpoint) = recovery.finished {
+            self.delete_all();
+            return self.end(JobEnd::AlreadyFinished { checkpoint });
+        }
+        if self.end_as_wished() {
+            return;
+        }
+        let Some(point) = &recovery.newest else {
+            let attempt = recovery.attempt;
+            self.commands.push(JobCommand::SettleSinks { attempt, checkpoint: None, commit: BTreeMap::new() });
+            self.state = State::Settling(recovery, None);
+            return;
+        };
+        let JobSetup { spec, plan, digests, .. } = &self.setup;
+        let restore = match RestorePlan::new(&point.manifest, spec, plan, digests) {
+            Ok(restore) => restore,
+            Err(error) => {
+                let failure = Failure::of_job(FailureCause::Restore(error.to_string()));
+                return self.give_up(None, failure, HOPELESS.into());
+            }
+        };
+        for notice in &restore.notices {
+            self.report(JobReport::Notice(notice.clone()));
+        }
+        let commit = if point.committed { BTreeMap::new() } else { point.manifest.transactions() };
+        let checkpoint = (!commit.is_empty()).then_some(point.manifest.checkpoint);
+        self.commands.push(JobCommand::SettleSinks { attempt: recovery.attempt, checkpoint, commit });
+        self.state = State::Settling(recovery, Some(Box::new(restore)));
+    }
+
+    fn on_recover_failed(&mut self, error: &RecoverError, now: Now) {
+        if !matches!(self.state, State::Recovering) {
+            return;
+        }
+        let cause = match error {
+            RecoverError::Storage(error) => FailureCause::from(error),
+            RecoverError::Damaged { .. } | RecoverError::NothingLeft { .. } => FailureCause::Restore(error.to_string()),
+        };
+        self.fail(Failure::of_job(cause), now);
+    }
+
+    fn on_settled(&mut self) {
+        let (recovery, restore) = match std::mem::replace(&mut self.state, State::Ended) {
+            State::Settling(recovery, restore) => (recovery, restore),
+            other => {
+                self.state = other;
+                return;
+            }
+        };
+        if let Some(point) = recovery.newest.as_ref().filter(|point| point.manifest.is_final) {
+            return self.mark_finished(point.manifest.checkpoint, None);
+        }
+        if self.end_as_wished() {
+            return;
+        }
+        let attempt = recovery.attempt;
+        let restored = restore.as_ref().map(|restore| restore.checkpoint);
+        self.commands.push(JobCommand::StartAttempt { attempt, restore });
+        let waiting = (0..self.setup.plan.tasks.len()).map(TaskIndex).collect();
+        self.state = State::Starting { attempt, waiting, restored };
+    }
+
+    fn on_task_started(&mut self, of: Attempt, task: TaskIndex, now: Now) {
+        let State::Starting { attempt, waiting, restored } = &mut self.state else { return };
+        if *attempt != of {
+            return;
+        }
+        waiting.remove(&task);
+        if waiting.is_empty() {
+            let (attempt, restored) = (*attempt, *restored);
+            self.coordinator.begin(attempt, now);
+            self.report(JobReport::Running { attempt, restored });
+            self.state = State::Running { attempt, stop: Stop::No };
+        }
+    }
+
+    fn on_tick(&mut self, now: Now) {
+        self.scheduled = None;
+        match self.state {
+            State::Waiting { until } if until <= now.monotonic => self.recover(),
+            State::Running { .. } => {
+                let outputs = self.coordinator.tick(now);
+                self.apply(outputs, now);
+            }
+            State::Idle
+            | State::Recovering
+            | State::Settling(..)
+            | State::Starting { .. }
+            | State::Ending { .. }
+            | State::Waiting { .. }
+            | State::Finishing { .. }
+            | State::Ended => {}
+        }
+    }
+
+    /// Hands on to the coordinator, in every state: it discards what comes too late.
+    fn on_checkpoint_event(&mut self, event: JobEvent, now: Now) {
+        let outputs = match event {
+            JobEvent::SnapshotTaken(snapshot) => self.coordinator.snapshot_taken(snapshot, now),
+            JobEvent::Acknowledged { id, segment } => self.coordinator.acknowledged(id, segment, now),
+            JobEvent::Declined { id, reason } => self.coordinator.declined(id, reason.into_failure(id.task), now),
+            JobEvent::ManifestPublished { checkpoint } => self.coordinator.published(checkpoint, now),
+            JobEvent::ManifestFailed { checkpoint, error } => self.coordinator.publish_failed(checkpoint, &error, now),
+            JobEvent::SinksCommitted { checkpoint } => self.coordinator.committed(checkpoint, now),
+            JobEvent::CommitFailed { checkpoint, cause } => {
+                self.coordinator.commit_failed(checkpoint);
+                if self.running().is_none() {
+                    let text = format!("the output of checkpoint {checkpoint} is committed at the next start: {cause}");
+                    self.report(JobReport::Notice(text));
+                }
+                return self.fail(Failure::of_job(cause), now);
+            }
+            JobEvent::TaskEndOfData { attempt, task } if self.running() == Some(attempt) => {
+                self.coordinator.task_ended(task, now)
+            }
+            _ => return,
+        };
+        self.apply(outputs, now);
+    }
+
+    fn running(&self) -> Option<Attempt> {
+        match self.state {
+            State::Running { attempt, .. } => Some(attempt),
+            _ => None,
+        }
+    }
+
+    fn apply(&mut self, outputs: Outputs, now: Now) {
+        self.commands.extend(outputs.commands.into_iter().map(JobCommand::Checkpoint));
+        for outcome in outputs.outcomes {
+            match outcome {
+                CheckpointOutcome::Completed {
+                    checkpoint,
+                    purpose,
+                    is_final,
+                    duration_ms,
+                    written_bytes,
+                    state_bytes,
+                    alignment_us_max,
+                } => {
+                    self.repeated.forget();
+                    self.report(JobReport::CheckpointCompleted {
+                        checkpoint,
+                        purpose,
+                        duration_ms,
+                        written_bytes,
+                        state_bytes,
+                        alignment_us_max,
+                    });
+                    self.on_completed(checkpoint, purpose, is_final);
+                }
+                CheckpointOutcome::Failed { checkpoint, purpose, failure } => {
+                    let problem = failure.to_string();
+                    self.report(JobReport::CheckpointFailed { checkpoint, purpose, failure });
+                    if purpose == CheckpointPurpose::Stop {
+                        self.on_stop_checkpoint_failed(problem, now);
+                    }
+                }
+                CheckpointOutcome::TooManyFailures { failures, last } => {
+                    self.fail(Failure::of_job(FailureCause::Checkpoints { failures, last: last.to_string() }), now);
+                }
+                CheckpointOutcome::Unsure { checkpoint, message } => {
+                    let message = format!("whether checkpoint {checkpoint} exists is unknown: {message}");
+                    self.fail(Failure::of_job(FailureCause::Storage { message, transient: true }), now);
+                }
+                CheckpointOutcome::Fenced { message } => {
+                    self.fail(Failure::of_job(FailureCause::Fenced(message)), now);
+                }
+            }
+        }
+    }
+
+    fn on_completed(&mut self, checkpoint: CheckpointId, purpose: CheckpointPurpose, is_final: bool) {
+        let Some(attempt) = self.running() else { return };
+        if is_final {
+            self.end_checkpoints();
+            self.mark_finished(checkpoint, Some(attempt));
+        } else if purpose == CheckpointPurpose::Stop {
+            let end = JobEnd::Stopped { checkpoint: Some(checkpoint), problem: None };
+            self.stop_tasks(attempt, Then::End(end));
+        }
+    }
+
+    fn on_stop_checkpoint_failed(&mut self, problem: String, now: Now) {
+        let State::Running { attempt, stop } = &mut self.state else { return };
+        let attempt = *attempt;
+        if *stop == Stop::First {
+            *stop = Stop::Second;
+            let outputs = self.coordinator.request(CheckpointPurpose::Stop, now);
+            self.apply(outputs, now);
+        } else {
+            let end = JobEnd::Stopped { checkpoint: self.coordinator.newest(), problem: Some(problem) };
+            self.stop_tasks(attempt, Then::End(end));
+        }
+    }
+
+    fn mark_finished(&mut self, checkpoint: CheckpointId, tasks: Option<Attempt>) {
+        self.commands.push(JobCommand::MarkFinished { checkpoint });
+        self.state = State::Finishing { checkpoint, tasks };
+    }
+
+    fn on_finished_marked(&mut self) {
+        let State::Finishing { checkpoint, tasks } = self.state else { return };
+        self.delete_all();
+        let end = JobEnd::Finished { checkpoint };
+        match tasks {
+            Some(attempt) => self.stop_tasks(attempt, Then::End(end)),
+            None => self.end(end),
+        }
+    }
+
+    fn on_wish(&mut self, wish: Wish, now: Now) {
+        match (&mut self.state, wish) {
+            (State::Running { stop, .. }, Wish::Stop) => {
+                if *stop == Stop::No {
+                    *stop = Stop::First;
+                    let outputs = self.coordinator.request(CheckpointPurpose::Stop, now);
+                    self.apply(outputs, now);
+                }
+            }
+            (&mut (State::Running { attempt, .. } | State::Starting { attempt, .. }), _) => {
+                let end = self.wished_end(wish);
+                self.stop_tasks(attempt, Then::End(end));
+            }
+            (State::Idle | State::Waiting { .. }, _) => {
+                self.wish = Some(wish);
+                self.end_as_wished();
+            }
+            (State::Recovering | State::Settling(..), _) => self.wish = Some(wish),
+            (State::Ending { then, .. }, _) => {
+                if matches!(then, Then::Restart { .. }) {
+                    self.wish = Some(wish);
+                }
+            }
+            // A job that has finished cannot be stopped any more.
+            (State::Finishing { .. } | State::Ended, _) => {}
+        }
+    }
+
+    fn wished_end(&self, wish: Wish) -> JobEnd {
+        let checkpoint = self.coordinator.newest();
+        match wish {
+            Wish::Stop => JobEnd::Stopped { checkpoint, problem: Some("the job was not running".into()) },
+            Wish::Cancel => JobEnd::Cancelled { checkpoint },
+        }
+    }
+
+    /// Ends a job without tasks if the user wanted that.
+    fn end_as_wished(&mut self) -> bool {
+        let Some(wish) = self.wish else { return false };
+        self.end(self.wished_end(wish));
+        true
+    }
+
+    /// The attempt, or the way to one, has failed. Further failures of the same attempt find another state.
+    fn fail(&mut self, failure: Failure, now: Now) {
+        let attempt = self.attempt();
+        let class = failure.cause.class();
+        match &mut self.state {
+            State::Ending { attempt, then, .. } => {
+                if class == FailureClass::Fenced {
+                    let reason = FENCED.into();
+                    *then = Then::End(JobEnd::Failed(JobFailure { attempt: Some(*attempt), failure, reason }));
+                }
+                return;
+            }
+            State::Idle | State::Waiting { .. } | State::Ended => return,
+            State::Recovering
+            | State::Settling(..)
+            | State::Starting { .. }
+            | State::Running { .. }
+            | State::Finishing { .. } => {}
+        }
+        let stopping = matches!(self.state, State::Running { stop: Stop::First | Stop::Second, .. });
+        if stopping && class != FailureClass::Fenced {
+            let problem = Some(failure.cause.to_string());
+            let end = JobEnd::Stopped { checkpoint: self.coordinator.newest(), problem };
+            return self.stop_tasks(attempt.expect("a running job has an attempt"), Then::End(end));
+        }
+        let decision = match class {
+            FailureClass::Permanent => RestartDecision::GiveUp { reason: HOPELESS.into() },
+            FailureClass::Fenced => RestartDecision::GiveUp { reason: FENCED.into() },
+            FailureClass::MayRepeat => match self.repeated.note(&failure) {
+                Some(times) => RestartDecision::GiveUp {
+                    reason: format!("it has failed {times} times at the same position without a checkpoint in between"),
+                },
+                None => self.restarts.on_failure(now.monotonic),
+            },
+            FailureClass::Transient => self.restarts.on_failure(now.monotonic),
+        };
+        match decision {
+            RestartDecision::GiveUp { reason } => self.give_up(attempt, failure, reason),
+            RestartDecision::After { delay_ms } => {
+                let until = now.monotonic.plus_ms(delay_ms);
+                self.report(JobReport::Restarting { attempt, failure, delay_ms });
+                match attempt {
+                    Some(attempt) => self.stop_tasks(attempt, Then::Restart { until }),
+                    None if self.end_as_wished() => {}
+                    None => self.wait(until, now),
+                }
+            }
+        }
+    }
+
+    fn give_up(&mut self, attempt: Option<Attempt>, failure: Failure, reason: String) {
+        let end = JobEnd::Failed(JobFailure { attempt, failure, reason });
+        match attempt {
+            Some(attempt) => self.stop_tasks(attempt, Then::End(end)),
+            None => self.end(end),
+        }
+    }
+
+    fn wait(&mut self, until: MonotonicTime, now: Now) {
+        if until <= now.monotonic {
+            self.recover();
+        } else {
+            self.state = State::Waiting { until };
+        }
+    }
+
+    fn end_checkpoints(&mut self) {
+        let outputs = self.coordinator.end();
+        self.commands.extend(outputs.commands.into_iter().map(JobCommand::Checkpoint));
+    }
+
+    fn stop_tasks(&mut self, attempt: Attempt, then: Then) {
+        self.commands.push(JobCommand::CancelTasks { attempt });
+        self.end_checkpoints();
+        self.state = State::Ending { attempt, tasks_gone: false, then };
+    }
+
+    fn on_tasks_stopped(&mut self, of: Attempt) {
+        if let State::Ending { attempt, tasks_gone, .. } = &mut self.state
+            && *attempt == of
+        {
+            *tasks_gone = true;
+        }
+    }
+
+    /// Goes on once nothing of the attempt is under way any more.
+    fn leave_ending(&mut self, now: Now) {
+        if !matches!(self.state, State::Ending { tasks_gone: true, .. }) || self.coordinator.is_completing() {
+            return;
+        }
+        let State::Ending { then, .. } = std::mem::replace(&mut self.state, State::Ended) else { return };
+        match then {
+            Then::Restart { .. } if self.end_as_wished() => {}
+            Then::Restart { until } => self.wait(until, now),
+            Then::End(end) => self.end(end),
+        }
+    }
+
+    fn end(&mut self, end: JobEnd) {
+        let delete = match &end {
+            JobEnd::Cancelled { .. } => self.setup.checkpoints.cleanup != Cleanup::Never,
+            JobEnd::Failed(job) => {
+                self.setup.checkpoints.cleanup == Cleanup::Always && job.failure.cause.class() != FailureClass::Fenced
+            }
+            JobEnd::Finished { .. } | JobEnd::AlreadyFinished { .. } | JobEnd::Stopped { .. } => false,
+        };
+        let end = match end {
+            JobEnd::Cancelled { .. } if delete => JobEnd::Cancelled { checkpoint: None },
+            // One may have completed while the tasks stopped.
+            JobEnd::Cancelled { .. } => JobEnd::Cancelled { checkpoint: self.coordinator.newest() },
+            JobEnd::Stopped { problem, .. } => JobEnd::Stopped { checkpoint: self.coordinator.newest(), problem },
+            other => other,
+        };
+        if delete {
+            self.delete_all();
+        }
+        self.commands.push(JobCommand::End(end));
+        self.state = State::Ended;
+    }
+
+    fn delete_all(&mut self) {
+        let deletion = self.coordinator.delete_all();
+        if !deletion.is_empty() {
+            self.commands.push(JobCommand::Checkpoint(CheckpointCommand::Delete(deletion)));
+        }
+    }
+
+    fn report(&mut self, report: JobReport) {
+        self.commands.push(JobCommand::Report(report));
+    }
+
+    fn schedule(&mut self) {
+        let at = match self.state {
+            State::Waiting { until } => Some(until),
+            State::Running { .. } => self.coordinator.next_tick(),
+            State::Idle
+            | State::Recovering
+            | State::Settling(..)
+            | State::Starting { .. }
+            | State::Ending { .. }
+            | State::Finishing { .. }
+            | State::Ended => None,
+        };
+        if let Some(at) = at.filter(|at| self.scheduled != Some(*at)) {
+            self.scheduled = Some(at);
+            self.commands.push(JobCommand::ScheduleTick { at });
+        }
+    }
+}
