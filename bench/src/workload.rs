@@ -18,7 +18,9 @@ use cofferdam_tests::native::NativeFactory;
 use crate::measure::{Run, run};
 
 pub(crate) fn print_all(only: Option<&str>, records: u64, runs: u32) -> Result<()> {
-    println!("workload | operator | checkpoints | parallelism | M records/s | M records/CPU-s | CPU ns/record | peak MB | pause p99 us");
+    println!(
+        "workload | operator | checkpoints | parallelism | M records/s | M records/CPU-s | CPU ns/record | peak MB | pause p99 us"
+    );
     for keys in [100_000, 1_000_000] {
         for interval in [None, Some(1000)] {
             for parallelism in [1, 2] {
@@ -67,7 +69,12 @@ fn keyed_count(records: u64, keys: u64, interval_ms: Option<u64>, parallelism: u
     let input = |from: &str| vec![InputSpec { from: id(from), from_port: 0, to_port: 0, partition: None }];
     let nodes = vec![
         NodeSpec { id: id("records"), parallelism, kind: NodeKind::Source, inputs: vec![] },
-        NodeSpec { id: id("count"), parallelism, kind: NodeKind::Operator(factory.descriptor().clone()), inputs: input("records") },
+        NodeSpec {
+            id: id("count"),
+            parallelism,
+            kind: NodeKind::Operator(factory.descriptor().clone()),
+            inputs: input("records"),
+        },
         NodeSpec { id: id("out"), parallelism, kind: NodeKind::Sink, inputs: input("count") },
     ];
     let spec = JobSpec { name: "bench".into(), max_parallelism: MaxParallelism::new(128).expect("in range"), nodes };

@@ -33,6 +33,8 @@ pub(super) struct Chain {
     first_table: Vec<u16>,
     /// The watermark that was last handed on.
     watermark: Option<Watermark>,
+    /// Whether all input has ended.
+    finished: bool,
     id: SubtaskId,
 }
 
@@ -55,7 +57,7 @@ impl Chain {
         }
         let source = OperatorId::new("source").expect("a valid id");
         let id = nodes.first().map_or(SubtaskId { operator: source, index: plan.subtask }, |node| node.id().clone());
-        Self { nodes, edges, tables, first_table, watermark: None, id }
+        Self { nodes, edges, tables, first_table, watermark: None, finished: false, id }
     }
 
     pub(super) fn first_id(&self) -> SubtaskId {
@@ -87,6 +89,7 @@ impl Chain {
 
     /// Lets each guest finish, in the order of the flow.
     pub(super) fn finish(&mut self, now: Now) -> Result<(), TaskFailure> {
+        self.finished = true;
         for index in 0..self.nodes.len() {
             let (before, after) = self.nodes.split_at_mut(index + 1);
             if let Node::Operator(operator) = &mut before[index] {
@@ -120,7 +123,7 @@ impl Chain {
                     let (transactions, new) = sink.prepare(checkpoint)?;
                     prepared.extend(new);
                     let part = SubtaskPart::Sink { transactions };
-                    SubtaskSnapshot { id: sink.id.clone(), watermark: self.watermark, finished: false, part }
+                    SubtaskSnapshot { id: sink.id.clone(), watermark: self.watermark, finished: self.finished, part }
                 }
             });
         }

@@ -117,4 +117,3 @@ impl RunningAttempt {
         self.tasks.iter().map(|task| *task.shared.counters.lock().unwrap_or_else(PoisonError::into_inner)).collect()
     }
 }
-

@@ -152,7 +152,8 @@ impl Io {
     ) -> Result<(), FailureCause> {
         self.commit(attempt, checkpoint, commit)?;
         let nodes = self.definition.spec.nodes.iter().zip(&self.definition.parts);
-        let sinks: Vec<_> = nodes.filter(|(_, parts)| matches!(parts, NodeParts::Sink { .. })).map(|(node, _)| node.id.clone()).collect();
+        let sinks: Vec<_> =
+            nodes.filter(|(_, parts)| matches!(parts, NodeParts::Sink { .. })).map(|(node, _)| node.id.clone()).collect();
         for sink in sinks {
             if let Some(committer) = self.committer(&sink)? {
                 committer.abort_all_except(&[]).map_err(|error| FailureCause::from(&error))?;
@@ -165,7 +166,9 @@ impl Io {
         if !self.committers.contains_key(sink) {
             let position = self.definition.spec.nodes.iter().position(|node| node.id == *sink);
             let Some(NodeParts::Sink { factory }) = position.map(|position| &self.definition.parts[position]) else {
-                return Err(FailureCause::Restore(format!("the checkpoint has transactions of \"{sink}\", which is not a sink here")));
+                return Err(FailureCause::Restore(format!(
+                    "the checkpoint has transactions of \"{sink}\", which is not a sink here"
+                )));
             };
             match factory.committer().map_err(|error| FailureCause::from(&error))? {
                 Some(committer) => drop(self.committers.insert(sink.clone(), committer)),

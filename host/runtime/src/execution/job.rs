@@ -172,9 +172,7 @@ impl JobLoop {
 
     fn tell(&mut self, event: JobEvent, observe: &mut dyn FnMut(ExecutionEvent)) {
         let now = Now { monotonic: MonotonicTime(self.clock.monotonic_ms()), processing: self.clock.processing_time() };
-        if std::env::var_os("TRACE").is_some() { eprintln!("<- {event:?}"); }
         for command in self.master.handle(event, now) {
-        if std::env::var_os("TRACE").is_some() { eprintln!("-> {command:?}"); }
             self.perform(command, observe);
         }
     }
