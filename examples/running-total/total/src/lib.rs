@@ -91,6 +91,24 @@ mod tests {
     }
 
     #[test]
+    fn totals_of_the_sample_are_those_of_its_lines() {
+        let lines = include_str!("../../payments.jsonl").lines().map(|line| {
+            let user = line.split('"').nth(3).unwrap();
+            let amount: i64 = line.trim_end_matches('}').rsplit(' ').next().unwrap().parse().unwrap();
+            (line, user, amount)
+        });
+        let mut total = Harness::<RunningTotal>::new();
+        total.process(lines.clone().map(|(line, user, _)| record(line).key(user))).unwrap();
+        let of_ada = lines.filter(|(_, user, _)| *user == "ada");
+        let expected = of_ada.fold(Totals::default(), |totals, (_, _, amount)| Totals {
+            count: totals.count + 1,
+            sum: totals.sum + amount,
+        });
+        assert!(expected.count > 100);
+        assert_eq!(total.state("totals", "ada"), Some(expected));
+    }
+
+    #[test]
     fn results_do_not_depend_on_batches() {
         let records = (0..40).map(|i| payment(["ada", "bob", "eve"][i % 3], i as i64));
         Harness::<RunningTotal>::new().assert_batch_independent(records);
