@@ -68,11 +68,7 @@ mod tests {
         let out = total.process([payment("ada", 5), payment("bob", 7), payment("ada", -2)]).unwrap();
         assert_eq!(
             out.texts(),
-            [
-                r#"{"user":"ada","count":1,"sum":5}"#,
-                r#"{"user":"bob","count":1,"sum":7}"#,
-                r#"{"user":"ada","count":2,"sum":3}"#,
-            ]
+            [r#"{"user":"ada","count":1,"sum":5}"#, r#"{"user":"bob","count":1,"sum":7}"#, r#"{"user":"ada","count":2,"sum":3}"#,]
         );
         assert_eq!(out[2].key(), Some(&b"ada"[..]));
         assert_eq!(total.state("totals", "ada"), Some(Totals { count: 2, sum: 3 }));
@@ -100,10 +96,8 @@ mod tests {
         let mut total = Harness::<RunningTotal>::new();
         total.process(lines.clone().map(|(line, user, _)| record(line).key(user))).unwrap();
         let of_ada = lines.filter(|(_, user, _)| *user == "ada");
-        let expected = of_ada.fold(Totals::default(), |totals, (_, _, amount)| Totals {
-            count: totals.count + 1,
-            sum: totals.sum + amount,
-        });
+        let expected =
+            of_ada.fold(Totals::default(), |totals, (_, _, amount)| Totals { count: totals.count + 1, sum: totals.sum + amount });
         assert!(expected.count > 100);
         assert_eq!(total.state("totals", "ada"), Some(expected));
     }
