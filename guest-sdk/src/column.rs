@@ -66,7 +66,7 @@ impl BytesColumn {
     /// # Panics
     /// If the column would exceed 4 GiB.
     pub fn push(&mut self, item: &[u8]) {
-        self.data.extend_from_slice(item);
+        append(&mut self.data, item);
         self.end_item();
     }
 
@@ -90,6 +90,34 @@ impl BytesColumn {
     pub fn view(&self) -> BytesView<'_> {
         BytesView::new(&self.data, &self.ends)
     }
+}
+
+/// Appends bytes. In wasm a copy of unknown length is a call into the host, so short ones go word by word: two words of
+/// a fixed length that may overlap.
+#[inline]
+pub(crate) fn append(out: &mut Vec<u8>, bytes: &[u8]) {
+    if bytes.len() > 32 {
+        out.extend_from_slice(bytes);
+        return;
+    }
+    let fits = append_ends::<16>(out, bytes) || append_ends::<8>(out, bytes) || append_ends::<4>(out, bytes);
+    if !fits {
+        // Three bytes at most.
+        for byte in bytes {
+            out.push(*byte);
+        }
+    }
+}
+
+/// Appends the first and the last `N` bytes, which are all if there are `N` to `2 * N`. `false` if there are fewer.
+#[inline]
+fn append_ends<const N: usize>(out: &mut Vec<u8>, bytes: &[u8]) -> bool {
+    let (Some(first), Some(last)) = (bytes.first_chunk::<N>(), bytes.last_chunk::<N>()) else { return false };
+    let end = out.len() + bytes.len();
+    out.extend_from_slice(first);
+    out.truncate(end - N);
+    out.extend_from_slice(last);
+    true
 }
 
 /// Borrowed event times of a batch: both empty if no record has one.
@@ -161,13 +189,14 @@ impl TimeColumn {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
     use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
 
     use super::*;
 
     proptest! {
         #[test]
-        fn times_come_back_as_they_were_pushed(times in proptest::collection::vec(any::<Option<i64>>(), 0..40)) {
+        fn times_come_back_as_they_were_pushed(times in vec(any::<Option<i64>>(), 0..40)) {
             let mut column = TimeColumn::default();
             for (index, time) in times.iter().enumerate() {
                 column.push(index, *time);
@@ -184,7 +213,7 @@ mod tests {
         }
 
         #[test]
-        fn items_come_back_as_they_were_pushed(items: Vec<Vec<u8>>) {
+        fn items_come_back_as_they_were_pushed(items in vec(vec(any::<u8>(), 0..70), 0..20)) {
             let mut column = BytesColumn::default();
             for item in &items {
                 column.push(item);

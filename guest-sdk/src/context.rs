@@ -7,9 +7,11 @@ use serde::Deserialize;
 
 use crate::call::FrameView;
 use crate::codec::{Decode, Encode, Json, Postcard};
+use crate::column::append;
 use crate::declare::{InputPort, OutputPort};
 use crate::error::Error;
 use crate::output::{Outputs, RecordWriter};
+use crate::text::Text;
 
 /// The value of one input record. Its key and event time are in the [`Context`].
 #[derive(Clone, Copy, Debug)]
@@ -137,7 +139,16 @@ impl<'a, P> Context<'a, P> {
         self.out().send_bytes(bytes)
     }
 
-    /// Emits text on the first output port: `cx.emit_fmt(format_args!("{word}\t{n}"))`, without an allocation.
+    /// Emits text put together from pieces on the first output port: `cx.emit_text((cx.key(), "\t", n))`.
+    ///
+    /// # Errors
+    /// As [`Self::emit`].
+    #[inline]
+    pub fn emit_text(&mut self, text: impl Text) -> Result<(), Error> {
+        self.out().send_text(text)
+    }
+
+    /// Emits formatted text on the first output port: `cx.emit_fmt(format_args!("{word}\t{n}"))`, without an allocation.
     ///
     /// # Errors
     /// As [`Self::emit`].
@@ -287,12 +298,25 @@ impl<'c> Emit<'c> {
     pub fn send_bytes(self, bytes: impl AsRef<[u8]>) -> Result<(), Error> {
         let bytes = bytes.as_ref();
         self.outputs.push(self.port, self.key, self.time, |out| {
-            out.extend_from_slice(bytes);
+            append(out, bytes);
             Ok(())
         })
     }
 
-    /// Emits text without an allocation: `send_fmt(format_args!("{word}\t{n}"))`.
+    /// Emits text put together from pieces: `send_text((word, "\t", n))`.
+    ///
+    /// # Errors
+    /// As [`Context::emit`].
+    #[inline]
+    #[expect(clippy::needless_pass_by_value, reason = "a tuple of pieces is made for the call")]
+    pub fn send_text(self, text: impl Text) -> Result<(), Error> {
+        self.outputs.push(self.port, self.key, self.time, |out| {
+            text.write_to(&mut RecordWriter(out));
+            Ok(())
+        })
+    }
+
+    /// Emits formatted text without an allocation: `send_fmt(format_args!("{word}\t{n}"))`.
     ///
     /// # Errors
     /// As [`Context::emit`].

@@ -19,7 +19,7 @@
 //!
 //!     fn process(&mut self, _: Record<'_>, cx: &mut Context<'_>) -> Result<(), Error> {
 //!         let n = self.n.update(cx, |n| { *n += 1; *n })?;
-//!         cx.emit_fmt(format_args!("{}\t{n}", cx.key_text()?))
+//!         cx.emit_text((cx.key(), "\t", n))
 //!     }
 //! }
 //!
@@ -58,6 +58,7 @@ mod runner;
 mod state;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod testing;
+mod text;
 #[cfg(target_arch = "wasm32")]
 #[doc(hidden)]
 pub mod wasm;
@@ -69,6 +70,7 @@ pub use operator::{NoConfig, Operator};
 pub use output::RecordWriter;
 pub use runner::Runner;
 pub use state::Value;
+pub use text::Text;
 
 /// What most operators need: `use cofferdam_guest::prelude::*`.
 pub mod prelude {

@@ -3,7 +3,7 @@
 use std::{fmt, io};
 
 use crate::call::{Limits, Output};
-use crate::column::{BytesColumn, TimeColumn};
+use crate::column::{BytesColumn, TimeColumn, append};
 use crate::error::Error;
 
 /// The output of the current call.
@@ -160,14 +160,14 @@ impl RecordWriter<'_> {
     /// Appends bytes.
     #[inline]
     pub fn push(&mut self, bytes: impl AsRef<[u8]>) {
-        self.0.extend_from_slice(bytes.as_ref());
+        append(self.0, bytes.as_ref());
     }
 }
 
 impl fmt::Write for RecordWriter<'_> {
     #[inline]
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.extend_from_slice(text.as_bytes());
+        append(self.0, text.as_bytes());
         Ok(())
     }
 }
@@ -175,8 +175,14 @@ impl fmt::Write for RecordWriter<'_> {
 impl io::Write for RecordWriter<'_> {
     #[inline]
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.extend_from_slice(bytes);
+        append(self.0, bytes);
         Ok(bytes.len())
+    }
+
+    #[inline]
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        append(self.0, bytes);
+        Ok(())
     }
 
     fn flush(&mut self) -> io::Result<()> {

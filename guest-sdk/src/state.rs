@@ -88,8 +88,8 @@ impl<T: 'static, C: StateCodec<T>> Value<T, C> {
     /// As [`Self::get`].
     #[inline]
     pub fn modify<R>(&self, cx: &mut Context<'_>, change: impl FnOnce(&mut Option<T>) -> R) -> Result<R, Error> {
-        drop(self.read(cx)?);
         let mut cells = self.cells.inner.borrow_mut();
+        self.load(cx, &mut cells)?;
         Ok(change(&mut cells.write(cx.row()).value))
     }
 
@@ -109,20 +109,27 @@ impl<T: 'static, C: StateCodec<T>> Value<T, C> {
     }
 
     /// Returns the cell of the current row, decoded.
+    ///
+    /// The cells are never borrowed twice: a closure of the author's that runs meanwhile cannot use a handle, as it cannot
+    /// have the context, which the functions that take a closure borrow exclusively.
     #[inline]
     fn read(&self, cx: &Context<'_>) -> Result<RefMut<'_, Cell<T>>, Error> {
-        let row = cx.row();
-        // No closure of the author's runs with a second handle to these cells: it would need the context, which the
-        // functions that take one borrow exclusively.
-        let mut cell = RefMut::map(self.cells.inner.borrow_mut(), |cells| &mut cells.rows[row]);
+        let mut cells = self.cells.inner.borrow_mut();
+        self.load(cx, &mut cells)?;
+        Ok(RefMut::map(cells, |cells| &mut cells.rows[cx.row()]))
+    }
+
+    /// Decodes the cell of the current row, if that has not happened yet in this call.
+    #[inline]
+    fn load(&self, cx: &Context<'_>, cells: &mut Rows<T>) -> Result<(), Error> {
+        let cell = &mut cells.rows[cx.row()];
         if cell.mark == Mark::Unread {
             if let Some(bytes) = cx.stored(self.slot) {
-                let value = C::decode(bytes);
-                cell.value = Some(value.map_err(|error| self.cells.undecodable(error.into()))?);
+                cell.value = Some(C::decode(bytes).map_err(|error| self.cells.undecodable(error.into()))?);
             }
             cell.mark = Mark::Read;
         }
-        Ok(cell)
+        Ok(())
     }
 }
 

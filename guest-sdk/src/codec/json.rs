@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::output::RecordWriter;
+
 use super::{Codec, CodecError, Decode, Encode};
 
 /// JSON text on one line. Larger and slower than [`super::Postcard`], but readable by other programs.
@@ -14,7 +16,7 @@ impl Codec for Json {
 
 impl<T: Serialize + ?Sized> Encode<T> for Json {
     fn encode(value: &T, out: &mut Vec<u8>) -> Result<(), CodecError> {
-        serde_json::to_writer(out, value).map_err(CodecError::Json)
+        serde_json::to_writer(RecordWriter(out), value).map_err(CodecError::Json)
     }
 }
 

@@ -3,6 +3,8 @@
 use postcard::ser_flavors::Flavor;
 use serde::{Deserialize, Serialize};
 
+use crate::column::append;
+
 use super::{Codec, CodecError, Decode, Encode};
 
 /// [postcard](https://postcard.jamesmunns.com) with serde: numbers as varints, no field names. Fields cannot be
@@ -33,13 +35,15 @@ struct Append<'a>(&'a mut Vec<u8>);
 impl Flavor for Append<'_> {
     type Output = ();
 
+    #[inline]
     fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
         self.0.push(byte);
         Ok(())
     }
 
+    #[inline]
     fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
-        self.0.extend_from_slice(bytes);
+        append(self.0, bytes);
         Ok(())
     }
 

@@ -68,11 +68,7 @@ mod tests {
         let out = total.process([payment("ada", 5), payment("bob", 7), payment("ada", -2)]).unwrap();
         assert_eq!(
             out.texts(),
-            [
-                r#"{"user":"ada","count":1,"sum":5}"#,
-                r#"{"user":"bob","count":1,"sum":7}"#,
-                r#"{"user":"ada","count":2,"sum":3}"#,
-            ]
+            [r#"{"user":"ada","count":1,"sum":5}"#, r#"{"user":"bob","count":1,"sum":7}"#, r#"{"user":"ada","count":2,"sum":3}"#,]
         );
         assert_eq!(out[2].key(), Some(&b"ada"[..]));
         assert_eq!(total.state("totals", "ada"), Some(Totals { count: 2, sum: 3 }));
@@ -88,6 +84,22 @@ mod tests {
         assert_eq!(error.message(), "the record: not valid JSON: missing field `amount` at line 1 column 2");
         assert_eq!(total.state("totals", "ada"), Some(Totals { count: 1, sum: i64::MAX }));
         assert_eq!(total.state::<Totals>("totals", "bob"), None);
+    }
+
+    #[test]
+    fn totals_of_the_sample_are_those_of_its_lines() {
+        let lines = include_str!("../../payments.jsonl").lines().map(|line| {
+            let user = line.split('"').nth(3).unwrap();
+            let amount: i64 = line.trim_end_matches('}').rsplit(' ').next().unwrap().parse().unwrap();
+            (line, user, amount)
+        });
+        let mut total = Harness::<RunningTotal>::new();
+        total.process(lines.clone().map(|(line, user, _)| record(line).key(user))).unwrap();
+        let of_ada = lines.filter(|(_, user, _)| *user == "ada");
+        let expected =
+            of_ada.fold(Totals::default(), |totals, (_, _, amount)| Totals { count: totals.count + 1, sum: totals.sum + amount });
+        assert!(expected.count > 100);
+        assert_eq!(total.state("totals", "ada"), Some(expected));
     }
 
     #[test]

@@ -19,7 +19,7 @@ impl Operator for Count {
             *n += 1;
             *n
         })?;
-        cx.emit_fmt(format_args!("{}\t{n}", cx.key_text()?))
+        cx.emit_text((cx.key(), "\t", n))
     }
 }
 
