@@ -6,6 +6,8 @@
 mod draw;
 mod shape;
 mod source;
+#[cfg(test)]
+mod tests;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
