@@ -13,9 +13,12 @@ use super::part::{Part, decode, measure};
 use super::staging::{COMMITTED, LOCK, Staging, sync_folder};
 use crate::connector::failure::{read_failed, write_failed};
 
-/// The latest transaction of each subtask that was committed: its checkpoint, and the hash of its payload, which is
-/// unique as it holds a random number.
-type Committed = BTreeMap<u32, (u64, u64)>;
+/// How many transactions of a subtask are remembered: more than a checkpoint ever names.
+const REMEMBERED: usize = 16;
+
+/// The latest transactions of each subtask that were committed: checkpoint, and hash of the payload, which is unique as
+/// it holds a random number.
+type Committed = BTreeMap<u32, Vec<(u64, u64)>>;
 
 /// Settles the transactions of one sink.
 pub(super) struct FilesCommitter {
@@ -51,7 +54,7 @@ impl FilesCommitter {
                 if published.exists() {
                     return self.check_published(part, &published);
                 }
-                if self.committed.get(&transaction.subtask) == Some(&identity(transaction)) {
+                if self.was_committed(transaction) {
                     return Ok(());
                 }
                 let message = format!("\"{}\" is neither staged nor published", part.name);
@@ -59,6 +62,10 @@ impl FilesCommitter {
             }
             Err(error) => Err(write_failed("publish", &published, error)),
         }
+    }
+
+    fn was_committed(&self, transaction: &Transaction) -> bool {
+        self.committed.get(&transaction.subtask).is_some_and(|committed| committed.contains(&identity(transaction)))
     }
 
     fn check_published(&self, part: &Part, path: &Path) -> Result<(), ConnectorError> {
@@ -89,9 +96,11 @@ impl FilesCommitter {
     fn note_committed(&mut self, transactions: &[Transaction]) -> Result<(), ConnectorError> {
         let mut committed = self.committed.clone();
         for transaction in transactions {
-            let identity = identity(transaction);
-            let latest = committed.entry(transaction.subtask).or_insert(identity);
-            *latest = identity;
+            if !self.was_committed(transaction) {
+                let latest = committed.entry(transaction.subtask).or_default();
+                latest.push(identity(transaction));
+                latest.drain(..latest.len().saturating_sub(REMEMBERED));
+            }
         }
         if committed == self.committed {
             return Ok(());
@@ -137,7 +146,7 @@ impl SinkCommitter for FilesCommitter {
         }
         for transaction in transactions {
             let parts = decode(transaction, &self.staging)?;
-            // All before the first is published: a transaction that cannot be published whole is left alone.
+            // Before the first is published: of a damaged transaction, nothing appears.
             parts.iter().try_for_each(|part| self.check_staged(part))?;
             parts.iter().try_for_each(|part| self.publish(transaction, part))?;
         }

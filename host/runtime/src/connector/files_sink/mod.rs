@@ -1,6 +1,6 @@
 //! The sink `files`: lines of text in part files that appear whole, once their checkpoint has completed.
 //!
-//! A part is written under `<path>/.cofferdam/<pipeline>/<sink>/` (staged), made durable before its checkpoint is
+//! A part is written under `<path>/.cofferdam-staged/<pipeline>/<sink>/` (staged), made durable before its checkpoint is
 //! acknowledged, and moved to `<path>/<pipeline>-<sink>-<subtask>-<checkpoint>[-<n>].txt` when that is committed. Nothing
 //! is ever overwritten: a part that is there already must be the very one. Readers that leave out dotted names never see
 //! a part that could still be taken back. Each part appears atomically; a transaction of several parts appears part by

@@ -10,6 +10,8 @@ use super::Compression;
 use crate::connector::failure::write_failed;
 
 pub(super) const LOCK: &str = "lock";
+/// Not `.cofferdam`: that is where pipelines keep their checkpoints, perhaps in the same folder.
+const STAGED: &str = ".cofferdam-staged";
 pub(super) const COMMITTED: &str = "committed";
 
 /// Where one sink of one pipeline stages and publishes its parts.
@@ -26,7 +28,7 @@ pub(super) struct Staging {
 impl Staging {
     pub(super) fn new(output: &Path, pipeline: &OperatorId, sink: &OperatorId) -> Self {
         // Folders in each other, not a joined name: both names may hold any separator.
-        let staged = output.join(".cofferdam").join(pipeline.as_str()).join(sink.as_str());
+        let staged = output.join(STAGED).join(pipeline.as_str()).join(sink.as_str());
         Self { output: output.to_owned(), staged, prefix: format!("{pipeline}-{sink}-") }
     }
 

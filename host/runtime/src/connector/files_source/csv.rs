@@ -105,7 +105,7 @@ impl CsvRows {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(super) fn to_json(&mut self) -> Result<&[u8], String> {
+    pub(super) fn write_json(&mut self) -> Result<&[u8], String> {
         if self.is_ragged() {
             return Err(format!("{} fields, but the header has {}", self.count, self.columns.len()));
         }
@@ -137,7 +137,7 @@ mod tests {
                 Parsed::Record(bytes) => at += bytes,
                 other => return (out, other),
             }
-            out.push(rows.to_json().map_or_else(|error| error, |json| String::from_utf8(json.to_vec()).unwrap()));
+            out.push(rows.write_json().map_or_else(|error| error, |json| String::from_utf8(json.to_vec()).unwrap()));
         }
         (out, Parsed::Record(0))
     }

@@ -40,7 +40,8 @@ pub(super) fn discover(base: &Path, given: &str) -> Result<Vec<Split>, Connector
 
 /// Leaves out `.` and double slashes, so that one file has one name.
 fn normal(given: &str) -> PathBuf {
-    Path::new(given).components().filter(|component| *component != Component::CurDir).collect()
+    let path: PathBuf = Path::new(given).components().filter(|component| *component != Component::CurDir).collect();
+    if path.as_os_str().is_empty() { PathBuf::from(".") } else { path }
 }
 
 fn in_folder(folder: &Path) -> Result<Vec<PathBuf>, ConnectorError> {
@@ -103,6 +104,7 @@ mod tests {
     fn a_folder_is_its_visible_files_in_order() {
         let folder = folder();
         assert_eq!(ids(folder.path(), "in"), ["in/a.txt", "in/b.txt", "in/x[1].txt"]);
+        assert_eq!(ids(&folder.path().join("in"), "./"), ["a.txt", "b.txt", "x[1].txt"]);
         assert_eq!(ids(folder.path(), "./in//"), ["in/a.txt", "in/b.txt", "in/x[1].txt"]);
     }
 

@@ -184,6 +184,11 @@ impl Lines {
     /// Goes to a recorded position and compares fingerprints.
     pub(super) fn resume(&mut self, position: &FilePosition) -> io::Result<Resumed> {
         let offset = position.offset;
+        if let Some(length) = self.stream.plain_length()?
+            && length < offset
+        {
+            return Ok(Resumed::TooShort(length));
+        }
         while self.head.len() < window(offset) && !self.ended {
             self.fill()?;
         }

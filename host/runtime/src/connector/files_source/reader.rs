@@ -188,7 +188,7 @@ impl FileReader {
             Parsed::Record(taken) if taken <= settings.line_max => {
                 let newlines = memchr::memchr_iter(b'\n', &input[..taken]).count() as u64;
                 let unterminated = u64::from(input[taken - 1] != b'\n');
-                match self.fields.of_csv(csv, settings).and_then(|()| csv.rows.to_json()) {
+                match self.fields.of_csv(csv, settings).and_then(|()| csv.rows.write_json()) {
                     Ok(value) => self.fields.push(settings, value, batch),
                     Err(reason) => self.refuse(settings, &reason)?,
                 }

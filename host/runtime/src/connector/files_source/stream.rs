@@ -63,6 +63,12 @@ impl ByteStream {
         }
     }
 
+    /// Returns the file's length in bytes, if it is not compressed.
+    pub(super) fn plain_length(&self) -> io::Result<Option<u64>> {
+        let Input::Plain(input) = &self.input else { return Ok(None) };
+        input.file.metadata().map(|metadata| Some(metadata.len()))
+    }
+
     /// Goes to an offset. Whether that was possible: compressed files can only be read in order.
     pub(super) fn jump(&mut self, offset: u64) -> io::Result<bool> {
         let Input::Plain(input) = &mut self.input else { return Ok(false) };

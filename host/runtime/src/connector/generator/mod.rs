@@ -6,6 +6,8 @@
 mod draw;
 mod shape;
 mod source;
+#[cfg(test)]
+mod tests;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -179,13 +181,10 @@ impl SourceFactory for GeneratorFactory {
     fn open(&self, _: &ConnectorContext, splits: Vec<(Split, Option<SplitPosition>)>) -> Result<Box<dyn Source>, ConnectorError> {
         for (split, _) in &splits {
             let (_, count) = parse_split(split)?;
-            let first = *self.opened.get_or_init(|| count);
-            if first != count || self.splits.is_some_and(|splits| splits != count) {
-                let now = self.splits.unwrap_or(first.max(count));
+            let expected = self.splits.unwrap_or(*self.opened.get_or_init(|| count));
+            if expected != count {
                 let message = format!(
-                    "the records are dealt to {} splits in the checkpoint and to {now} by the pipeline; set splits = {}",
-                    first.min(count),
-                    first.min(count)
+                    "records are dealt to {expected} splits and to {count}; set splits to the number at the pipeline's first start"
                 );
                 return Err(ConnectorError::permanent("source-changed", message));
             }

@@ -132,22 +132,35 @@ impl Reading {
         let (mut time_ms, mut rest_ns) = settings.time_of(first);
         let mut text = Vec::new();
         let mut next = Some(first);
+        // Column by column: `Batch::push` checks for each record what holds for all.
+        let Batch { keys, hashes, timestamps, values: column } = batch;
+        hashes.clear();
+        let mut keys = match &settings.keys {
+            Some(draw) => Some((draw, keys.get_or_insert_default())),
+            None => {
+                *keys = None;
+                None
+            }
+        };
         while let Some(sequence) = next
-            && batch.len() < count
-            && batch.values.bytes() < BATCH_BYTES
+            && column.len() < count
+            && column.bytes() < BATCH_BYTES
         {
-            let key = settings.keys.as_ref().map(|draw| draw.key(sequence));
-            let value = values.write(&Facts { sequence, key, time_ms });
-            let time = Some(EventTime(time_ms));
-            match (key, settings.key_format) {
-                (None, _) => batch.push(None, time, value),
-                (Some(key), KeyFormat::U64Le) => batch.push(Some(&key.to_le_bytes()), time, value),
-                (Some(key), KeyFormat::Text) => {
-                    text.clear();
-                    decimal(key, &mut text);
-                    batch.push(Some(&text), time, value);
+            let mut key = None;
+            if let Some((draw, keys)) = &mut keys {
+                let drawn = draw.key(sequence);
+                key = Some(drawn);
+                match settings.key_format {
+                    KeyFormat::U64Le => keys.push(&drawn.to_le_bytes()),
+                    KeyFormat::Text => {
+                        text.clear();
+                        decimal(drawn, &mut text);
+                        keys.push(&text);
+                    }
                 }
             }
+            column.push(values.write(&Facts { sequence, key, time_ms }));
+            timestamps.push(Some(EventTime(time_ms)));
             // No division: this is most of what a small record costs.
             rest_ns += step_rest_ns;
             let carries = u128::from(rest_ns) >= NS_PER_MS;
