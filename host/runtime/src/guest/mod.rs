@@ -1,1 +1,3 @@
-//! To be written.
+//! Wasm guests: the engine's operator interface, served by components in a sandbox.
+
+pub mod text;

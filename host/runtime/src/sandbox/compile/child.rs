@@ -1,0 +1,1 @@
+pub fn compile_child_main(){}
