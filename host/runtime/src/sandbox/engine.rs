@@ -137,7 +137,8 @@ fn config() -> Config {
 
 /// One for each operator (the default), and what a page or an element costs where the work depends on an operand.
 fn operator_cost() -> OperatorCost {
-    let variable = VariableOperatorCost { memory_grow_per_page: u8::MAX, table_grow_per_element: 1, ..VariableOperatorCost::new() };
+    let variable =
+        VariableOperatorCost { memory_grow_per_page: u8::MAX, table_grow_per_element: 1, ..VariableOperatorCost::new() };
     OperatorCost { variable, ..OperatorCost::new() }
 }
 

@@ -5,8 +5,8 @@
 //! recursion, whatever the product comes to.
 
 use wasmparser::{
-    ComponentAlias, ComponentExternalKind, ComponentInstance, ComponentOuterAliasKind, ComponentTypeRef, Encoding, Instance, Parser,
-    Payload, SectionLimited,
+    ComponentAlias, ComponentExternalKind, ComponentInstance, ComponentOuterAliasKind, ComponentTypeRef, Encoding, Instance,
+    Parser, Payload, SectionLimited,
 };
 
 use super::module::{self, Totals, add};
@@ -172,7 +172,9 @@ impl Walk<'_> {
                 Ok(())
             }
             ComponentAlias::InstanceExport { kind: ComponentExternalKind::Component, .. } => Err(first_class()),
-            ComponentAlias::Outer { .. } | ComponentAlias::InstanceExport { .. } | ComponentAlias::CoreInstanceExport { .. } => Ok(()),
+            ComponentAlias::Outer { .. } | ComponentAlias::InstanceExport { .. } | ComponentAlias::CoreInstanceExport { .. } => {
+                Ok(())
+            }
         }
     }
 

@@ -43,6 +43,11 @@ pub struct ScanLimits {
     pub name_bytes: u64,
 }
 
+impl ScanLimits {
+    /// Bytes of a component, whatever is configured.
+    pub const CEILING_BYTES: u64 = 128 << 20;
+}
+
 impl Default for ScanLimits {
     fn default() -> Self {
         Self {

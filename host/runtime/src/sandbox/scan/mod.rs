@@ -54,7 +54,10 @@ pub struct Counts {
 /// Returns the SHA-256 of `bytes` in hexadecimal: a component's digest.
 pub fn digest(bytes: &[u8]) -> String {
     let hash = Sha256::digest(bytes);
-    hash.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|nibble| char::from(b"0123456789abcdef"[usize::from(nibble)])).collect()
+    hash.iter()
+        .flat_map(|byte| [byte >> 4, byte & 15])
+        .map(|nibble| char::from(b"0123456789abcdef"[usize::from(nibble)]))
+        .collect()
 }
 
 /// Checks a component and says what it is.

@@ -65,7 +65,9 @@ fn is_allowed(name: &str) -> bool {
 }
 
 fn other_version(version: &str) -> LoadError {
-    let built_for = if version.is_empty() { "no version of cofferdam:operator".to_owned() } else { format!("cofferdam:operator@{version}") };
-    let reason = format!("the component was built for {built_for}, this host serves {SERVED}: rebuild it with the SDK of this host");
+    let built_for =
+        if version.is_empty() { "no version of cofferdam:operator".to_owned() } else { format!("cofferdam:operator@{version}") };
+    let reason =
+        format!("the component was built for {built_for}, this host serves {SERVED}: rebuild it with the SDK of this host");
     LoadError::WorldMismatch { reason }
 }
