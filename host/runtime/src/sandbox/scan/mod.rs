@@ -114,5 +114,3 @@ fn too_complex(what: &'static str, found: u64, limit: u64) -> Result<(), LoadErr
     if found > limit { Err(LoadError::TooComplex { what, found, limit }) } else { Ok(()) }
 }
 
-#[cfg(test)]
-mod tests;
