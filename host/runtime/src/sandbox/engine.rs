@@ -135,10 +135,11 @@ fn config() -> Config {
     config
 }
 
-/// One for each operator (the default), and what a page or an element costs where the work depends on an operand.
+/// One for each operator (the default), and the most that can be asked for each page of memory. Tables are small: their
+/// elements are free, so that asking for too many fails instead of burning all fuel.
 fn operator_cost() -> OperatorCost {
     let variable =
-        VariableOperatorCost { memory_grow_per_page: u8::MAX, table_grow_per_element: 1, ..VariableOperatorCost::new() };
+        VariableOperatorCost { memory_grow_per_page: u8::MAX, table_grow_per_element: 0, ..VariableOperatorCost::new() };
     OperatorCost { variable, ..OperatorCost::new() }
 }
 

@@ -7,7 +7,7 @@ use cofferdam_dataflow::guest::{FaultClass, FaultCode, KeyedFrame, StateColumn};
 use super::guests::{Bench, Wat, call, process, processing};
 
 /// Stores 32-bit words and returns the address of the result, 8192.
-fn returning(words: &[(u32, u32)]) -> Wat {
+fn returning(words: &[(u32, u32)]) -> Wat<'static> {
     let stores: String =
         words.iter().map(|(at, word)| format!("(i32.store (i32.const {}) (i32.const {}))", 8192 + at, *word as i32)).collect();
     processing(format!("{stores} (i32.const 8192)"))
@@ -155,6 +155,7 @@ fn an_error_that_the_guest_returns_keeps_its_class() {
         assert_eq!((fault.code, fault.class), (FaultCode::GuestError, class));
         assert_eq!(fault.message, "inout");
     }
-    let invalid = Wat { fields: r#"(data (i32.const 1290) "\ff\fe")"#.into(), ..returning(&[(0, 1), (4, 1), (8, 1290), (12, 2)]) };
+    let invalid =
+        Wat { fields: r#"(data (i32.const 1290) "\ff\fe")"#.into(), ..returning(&[(0, 1), (4, 1), (8, 1290), (12, 2)]) };
     assert_eq!(bench.fault(&invalid).code, FaultCode::GuestAbi);
 }

@@ -1,16 +1,19 @@
 //! Guests that take more time, stack or memory than they may.
 
-use cofferdam_dataflow::guest::{FaultClass, FaultCode, FaultPhase, GuestFactory};
 use cofferdam::guest::GuestLimits;
 use cofferdam::sandbox::LoadError;
+use cofferdam_dataflow::guest::{FaultClass, FaultCode, FaultPhase, GuestFactory};
 
-use super::guests::{Bench, Wat, process, processing};
+use super::guests::{Bench, IMPORT_LOG, Wat, process, processing};
 
 const FOREVER: &str = "(loop $l (br $l)) (i32.const 4096)";
 
 #[test]
 fn an_endless_loop_ends_with_its_fuel_in_every_phase() {
-    let bench = Bench { limits: GuestLimits { fuel_per_call: 100_000, fuel_per_record: 1_000, fuel_lifecycle: 100_000, ..GuestLimits::default() }, ..Bench::new() };
+    let bench = Bench {
+        limits: GuestLimits { fuel_per_call: 100_000, fuel_per_record: 1_000, fuel_lifecycle: 100_000, ..GuestLimits::default() },
+        ..Bench::new()
+    };
     let fault = bench.fault(&processing(FOREVER));
     assert_eq!((fault.code, fault.phase, fault.class), (FaultCode::GuestFuel, FaultPhase::Data, FaultClass::Guest));
     let open = Wat { open: FOREVER.into(), ..Wat::default() };
@@ -19,7 +22,9 @@ fn an_endless_loop_ends_with_its_fuel_in_every_phase() {
     let mut finishing = bench.open(&Wat { finish: FOREVER, ..Wat::default() });
     let fault = finishing.finish(None, cofferdam_dataflow::time::ProcessingTime(0)).unwrap_err();
     assert_eq!((fault.code, fault.phase), (FaultCode::GuestFuel, FaultPhase::Finish));
-    for (fields, describe) in [("(func $f (loop $l (br $l))) (start $f)", "(i32.const 1024)"), ("", "(loop $l (br $l)) (i32.const 1024)")] {
+    for (fields, describe) in
+        [("(func $f (loop $l (br $l))) (start $f)", "(i32.const 1024)"), ("", "(loop $l (br $l)) (i32.const 1024)")]
+    {
         let wat = Wat { fields: fields.into(), describe, ..Wat::default() };
         match bench.refused(&wat.component()) {
             LoadError::Guest(fault) => assert_eq!((fault.code, fault.phase), (FaultCode::GuestFuel, FaultPhase::Load)),
@@ -29,19 +34,28 @@ fn an_endless_loop_ends_with_its_fuel_in_every_phase() {
 }
 
 #[test]
-fn an_endless_loop_while_arguments_are_handed_over_burns_the_same_fuel() {
-    // The second call's realloc does not come back.
-    let realloc = "(func (export \"cabi_realloc\")";
-    let module = processing("(global.set $calls (i32.const 1)) (i32.const 4096)");
-    let wat = Wat { fields: "(global $calls (mut i32) (i32.const 0))".into(), ..module };
-    // The template's realloc asks this global where to allocate; far out of memory, it traps in the host's copy.
-    let wat = Wat { process: "(global.set $next (i32.const -64)) (i32.const 4096)".into(), ..wat };
-    assert!(realloc.starts_with("(func"));
+fn what_runs_while_arguments_are_handed_over_is_limited_too() {
     let bench = Bench::new();
-    let mut guest = bench.open(&wat);
-    process(&mut *guest, &[b"x"]).unwrap();
-    let fault = process(&mut *guest, &[b"x"]).unwrap_err();
-    assert_eq!(fault.code, FaultCode::GuestAbi, "{fault}");
+    let cases = [
+        ("", "(loop $l (br $l))", FaultCode::GuestFuel),
+        ("", "(return (i32.const -64))", FaultCode::GuestAbi),
+        ("", "unreachable", FaultCode::GuestTrap),
+        (IMPORT_LOG, "(call $log (i32.const 2) (i32.const 1280) (i32.const 2))", FaultCode::GuestAbi),
+    ];
+    for (imports, harm, code) in cases {
+        let realloc = format!("(if (global.get $harm) (then {harm}))");
+        let wat = Wat {
+            imports,
+            realloc: &realloc,
+            fields: "(global $harm (mut i32) (i32.const 0))".into(),
+            process: "(global.set $harm (i32.const 1)) (i32.const 4096)".into(),
+            ..Wat::default()
+        };
+        let mut guest = bench.open(&wat);
+        process(&mut *guest, &[b"x"]).unwrap();
+        let fault = process(&mut *guest, &[b"x"]).unwrap_err();
+        assert_eq!(fault.code, code, "{harm}: {fault}");
+    }
 }
 
 #[test]
@@ -78,7 +92,9 @@ fn recursion_without_end_overflows_the_guests_stack_only() {
     for (fields, process) in [
         (String::new(), "(call $process (local.get $arguments))".to_owned()),
         (
-            format!("(func $f (param i32) (result i32) {frames} (i64.store (i32.const 0) (local.get $v1)) (call $f (i32.add (local.get 0) (i32.const 1))))"),
+            format!(
+                "(func $f (param i32) (result i32) {frames} (i64.store (i32.const 0) (local.get $v1)) (call $f (i32.add (local.get 0) (i32.const 1))))"
+            ),
             "(call $f (i32.const 0))".to_owned(),
         ),
         (
@@ -155,15 +171,19 @@ fn an_operators_own_limits_hold_at_instantiation() {
 }
 
 #[test]
-fn many_memories_add_up() {
-    // Two instances of a component whose memory is 40 MiB each.
-    let text = r#"(component
-        (core module $m (memory 640))
-        (core instance (instantiate $m)) (core instance (instantiate $m))
-        (instance $i) (export "cofferdam:operator/guest@0.1.0" (instance $i)))"#;
-    // Refused for its exports first; the sum is tested through a real operator that brings a second memory.
+fn memories_that_fit_each_alone_are_refused_together() {
     let bench = Bench::new();
-    assert_eq!(bench.refused(&wat::parse_str(text).unwrap()).code(), "world-mismatch");
+    let mut bytes = Wat { memory: "640", ..Wat::default() }.component();
+    assert!(bench.loader.load(&bytes).is_ok());
+    // A second core module, number 1, with as much memory, and its instance.
+    let module = wat::parse_str("(module (memory 640))").unwrap();
+    bytes.extend([1, u8::try_from(module.len()).unwrap()]);
+    bytes.extend(module);
+    bytes.extend([2, 4, 1, 0, 1, 0]);
+    match bench.refused(&bytes) {
+        LoadError::Guest(fault) => assert_eq!(fault.code, FaultCode::InstanceLimit, "{fault}"),
+        other => panic!("{other}"),
+    }
 }
 
 #[test]

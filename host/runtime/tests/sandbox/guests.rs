@@ -18,21 +18,24 @@ use wit_parser::Resolve;
 
 /// The bodies of an operator's functions. Each returns the address of its result; 4096 is zeroed, which reads as
 /// success without effects.
-pub struct Wat {
-    pub imports: &'static str,
-    pub memory: &'static str,
-    pub fields: String,
-    pub describe: &'static str,
-    pub open: String,
-    pub process: String,
-    pub finish: &'static str,
+pub(crate) struct Wat<'a> {
+    pub(crate) imports: &'static str,
+    pub(crate) memory: &'static str,
+    /// The beginning of `cabi_realloc`.
+    pub(crate) realloc: &'a str,
+    pub(crate) fields: String,
+    pub(crate) describe: &'static str,
+    pub(crate) open: String,
+    pub(crate) process: String,
+    pub(crate) finish: &'static str,
 }
 
-impl Default for Wat {
+impl Default for Wat<'_> {
     fn default() -> Self {
         Self {
             imports: "",
             memory: "2",
+            realloc: "",
             fields: String::new(),
             describe: "(i32.const 1024)",
             open: "(i32.const 4096)".into(),
@@ -43,18 +46,17 @@ impl Default for Wat {
 }
 
 /// An operator that does `process` with each batch.
-pub fn processing(process: impl Into<String>) -> Wat {
+pub(crate) fn processing(process: impl Into<String>) -> Wat<'static> {
     Wat { process: process.into(), ..Wat::default() }
 }
 
 /// Imports `cofferdam:operator/logging` as `$log`.
-pub const IMPORT_LOG: &str =
-    r#"(import "cofferdam:operator/logging@0.1.0" "log" (func $log (param i32 i32 i32)))"#;
+pub(crate) const IMPORT_LOG: &str = r#"(import "cofferdam:operator/logging@0.1.0" "log" (func $log (param i32 i32 i32)))"#;
 
-impl Wat {
+impl Wat<'_> {
     /// The core module. One input `in`, one output `out`, one prefetched value slot `s`.
     fn module(&self) -> String {
-        let Self { imports, memory, fields, describe, open, process, finish } = self;
+        let Self { imports, memory, realloc, fields, describe, open, process, finish } = self;
         format!(
             r#"(module {imports}
             (memory (export "memory") {memory})
@@ -66,6 +68,7 @@ impl Wat {
             (data (i32.const 1280) "inoutsraw")
             {fields}
             (func (export "cabi_realloc") (param $old i32) (param $size i32) (param $align i32) (param $new i32) (result i32)
+                {realloc}
                 (global.set $next (i32.and (i32.add (global.get $next) (i32.const 15)) (i32.const -16)))
                 (global.get $next)
                 (global.set $next (i32.add (global.get $next) (local.get $new))))
@@ -81,7 +84,7 @@ impl Wat {
     }
 
     /// The component.
-    pub fn component(&self) -> Vec<u8> {
+    pub(crate) fn component(&self) -> Vec<u8> {
         let mut module = wat::parse_str(self.module()).unwrap();
         let mut resolve = Resolve::default();
         let mut wit = String::from("package cofferdam:operator@0.1.0;\n");
@@ -98,9 +101,9 @@ impl Wat {
 
 /// Keeps what was logged.
 #[derive(Default)]
-pub struct Lines {
-    pub lines: Mutex<Vec<(GuestLogLevel, String)>>,
-    pub dropped: Mutex<u64>,
+pub(crate) struct Lines {
+    pub(crate) lines: Mutex<Vec<(GuestLogLevel, String)>>,
+    pub(crate) dropped: Mutex<u64>,
 }
 
 impl GuestLog for Lines {
@@ -115,47 +118,47 @@ impl GuestLog for Lines {
 }
 
 /// A loader with a cache of its own, and the compiler process of the real program.
-pub struct Bench {
-    pub directory: tempfile::TempDir,
-    pub loader: ComponentLoader,
-    pub limits: GuestLimits,
-    pub log: Arc<Lines>,
+pub(crate) struct Bench {
+    pub(crate) directory: tempfile::TempDir,
+    pub(crate) loader: ComponentLoader,
+    pub(crate) limits: GuestLimits,
+    pub(crate) log: Arc<Lines>,
 }
 
-pub fn compiler() -> Compiler {
+pub(crate) fn compiler() -> Compiler {
     Compiler { program: env!("CARGO_BIN_EXE_cofferdam").into(), limits: CompileLimits::default() }
 }
 
 impl Bench {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let loader = ComponentLoader::new(&directory.path().join("cache"), compiler(), ScanLimits::default()).unwrap();
         Self { directory, loader, limits: GuestLimits::default(), log: Arc::default() }
     }
 
-    pub fn load(&self, wat: &Wat) -> LoadedComponent {
+    pub(crate) fn load(&self, wat: &Wat<'_>) -> LoadedComponent {
         self.loader.load(&wat.component()).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    pub fn open_loaded(&self, component: &LoadedComponent) -> Result<Box<dyn Guest>, GuestFault> {
+    pub(crate) fn open_loaded(&self, component: &LoadedComponent) -> Result<Box<dyn Guest>, GuestFault> {
         let options = GuestOptions { config: b"{}".to_vec(), limits: self.limits.clone(), log: self.log.clone() };
         component.factory(options).open(&info())
     }
 
-    pub fn try_open(&self, wat: &Wat) -> Result<Box<dyn Guest>, GuestFault> {
+    pub(crate) fn try_open(&self, wat: &Wat<'_>) -> Result<Box<dyn Guest>, GuestFault> {
         self.open_loaded(&self.load(wat))
     }
 
-    pub fn open(&self, wat: &Wat) -> Box<dyn Guest> {
+    pub(crate) fn open(&self, wat: &Wat<'_>) -> Box<dyn Guest> {
         self.try_open(wat).unwrap_or_else(|fault| panic!("{fault}"))
     }
 
     /// Loads, opens and calls; the fault of the call.
-    pub fn fault(&self, wat: &Wat) -> GuestFault {
+    pub(crate) fn fault(&self, wat: &Wat<'_>) -> GuestFault {
         process(&mut *self.open(wat), &[b"x"]).expect_err("the call must fail")
     }
 
-    pub fn refused(&self, bytes: &[u8]) -> LoadError {
+    pub(crate) fn refused(&self, bytes: &[u8]) -> LoadError {
         match self.loader.load(bytes) {
             Ok(_) => panic!("the component must be refused"),
             Err(error) => error,
@@ -163,13 +166,13 @@ impl Bench {
     }
 }
 
-pub fn info() -> InstanceInfo {
+pub(crate) fn info() -> InstanceInfo {
     let operator = OperatorId::new("op").unwrap();
     InstanceInfo { operator, subtask: 3, parallelism: 4, limits: EffectLimits::default() }
 }
 
 /// Calls with records of one key "k" that has the state "state".
-pub fn process(guest: &mut dyn Guest, records: &[&[u8]]) -> Result<Effects, GuestFault> {
+pub(crate) fn process(guest: &mut dyn Guest, records: &[&[u8]]) -> Result<Effects, GuestFault> {
     // A first item to be left out, so that the views do not begin at 0.
     let all: BytesColumn = [&b"left out"[..]].into_iter().chain(records.iter().copied()).collect();
     let keys: BytesColumn = [&b"left out"[..], b"k"].into_iter().collect();
@@ -178,9 +181,16 @@ pub fn process(guest: &mut dyn Guest, records: &[&[u8]]) -> Result<Effects, Gues
     call(guest, all.slice(1, all.len()), &KeyedFrame { keys: keys.slice(1, 2), states: &states })
 }
 
-pub fn call(guest: &mut dyn Guest, values: BytesSlice<'_>, frame: &KeyedFrame<'_>) -> Result<Effects, GuestFault> {
+pub(crate) fn call(guest: &mut dyn Guest, values: BytesSlice<'_>, frame: &KeyedFrame<'_>) -> Result<Effects, GuestFault> {
     let rows = vec![0; values.len()];
-    let batch =
-        InputBatch { port: 0, watermark: None, processing_time: ProcessingTime(7), rows: &rows, times: &[], untimed: &[], values };
+    let batch = InputBatch {
+        port: 0,
+        watermark: None,
+        processing_time: ProcessingTime(7),
+        rows: &rows,
+        times: &[],
+        untimed: &[],
+        values,
+    };
     guest.process_batch(&batch, frame)
 }

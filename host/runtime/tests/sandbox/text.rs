@@ -1,11 +1,14 @@
 //! What guests say: logs, panics, names of functions.
 
-use cofferdam::guest::{GuestLogLevel, GuestOptions, MetricValue};
-use cofferdam_dataflow::guest::{FaultCode, GuestFactory};
+use std::sync::Arc;
+
+use cofferdam::guest::{GuestLog, GuestLogLevel, GuestOptions, MetricValue};
+use cofferdam_dataflow::guest::{FaultClass, FaultCode, GuestFactory};
+use cofferdam_dataflow::ids::OperatorId;
 
 use super::guests::{Bench, IMPORT_LOG, Wat, info, process};
 
-fn logging(fields: &str, process: &str) -> Wat {
+fn logging(fields: &str, process: &str) -> Wat<'static> {
     Wat { imports: IMPORT_LOG, memory: "512", fields: fields.into(), process: process.into(), ..Wat::default() }
 }
 
@@ -29,7 +32,9 @@ fn log_lines_are_inert_and_bounded() {
 fn lines_beyond_the_burst_are_dropped_and_counted_and_cost_fuel() {
     let bench = Bench::new();
     let loop_of = |times: &str| {
-        format!("(local $i i32) (loop $l (call $log (i32.const 2) (i32.const 1280) (i32.const 2)) (br_if $l (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const {times})))) (i32.const 4096)")
+        format!(
+            "(local $i i32) (loop $l (call $log (i32.const 2) (i32.const 1280) (i32.const 2)) (br_if $l (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const {times})))) (i32.const 4096)"
+        )
     };
     process(&mut *bench.open(&logging("", &loop_of("1000"))), &[b"x"]).unwrap();
     assert_eq!(bench.log.lines.lock().unwrap().len(), 100);
@@ -42,11 +47,14 @@ fn lines_beyond_the_burst_are_dropped_and_counted_and_cost_fuel() {
 #[test]
 fn what_is_no_string_or_too_long_faults() {
     let bench = Bench::new();
-    let call = |pointer: u32, length: u32| format!("(call $log (i32.const 2) (i32.const {pointer}) (i32.const {length})) (i32.const 4096)");
+    let call = |pointer: u32, length: u32| {
+        format!("(call $log (i32.const 2) (i32.const {pointer}) (i32.const {length})) (i32.const 4096)")
+    };
     let invalid = logging(r#"(data (i32.const 1300) "\ff")"#, &call(1300, 1));
     assert_eq!(bench.fault(&invalid).code, FaultCode::GuestAbi);
     assert_eq!(bench.fault(&logging("", &call(0x7fff_ffff, 9))).code, FaultCode::GuestAbi);
-    assert_eq!(bench.fault(&logging("", &call(65536, 5 << 20))).code, FaultCode::GuestHostcallBytes);
+    let fault = bench.fault(&logging("", &call(1 << 20, 5 << 20)));
+    assert_eq!(fault.code, FaultCode::GuestHostcallBytes, "{fault}");
     let level = logging("", "(call $log (i32.const 5) (i32.const 1280) (i32.const 2)) (i32.const 4096)");
     assert_eq!(bench.fault(&level).code, FaultCode::GuestAbi);
 }
@@ -63,7 +71,7 @@ fn what_a_guest_says_before_it_traps_is_the_faults_message() {
         (call $log (i32.const 4) (i32.const 1280) (i32.const 5)) (i32.const 4096)";
     let mut guest = bench.open(&logging(fields, earlier));
     process(&mut *guest, &[b"x"]).unwrap();
-    assert_eq!(process(&mut *guest, &[b"x"]).unwrap_err().message, "wasm `unreachable` instruction executed");
+    assert_eq!(process(&mut *guest, &[b"x"]).unwrap_err().message, "wasm trap: wasm `unreachable` instruction executed");
 }
 
 #[test]
@@ -91,9 +99,10 @@ fn metrics_are_kept_for_the_operator() {
     let wat = Wat {
         imports: r#"(import "cofferdam:operator/metrics@0.1.0" "add" (func $add (param i32 i32 i64)))
             (import "cofferdam:operator/metrics@0.1.0" "set" (func $set (param i32 i32 f64)))"#,
-        process: "(call $add (i32.const 1280) (i32.const 2) (i64.const 5)) (call $set (i32.const 1282) (i32.const 3) (f64.const 1.5))
+        process:
+            "(call $add (i32.const 1280) (i32.const 2) (i64.const 5)) (call $set (i32.const 1282) (i32.const 3) (f64.const 1.5))
             (call $add (i32.const 1) (i32.const 1) (i64.const 1)) (i32.const 4096)"
-            .into(),
+                .into(),
         ..Wat::default()
     };
     let factory =
@@ -117,4 +126,28 @@ fn reads_on_demand_trap_by_name() {
     let fault = bench.fault(&wat);
     assert_eq!(fault.code, FaultCode::GuestAbi);
     assert!(fault.message.contains("state-reads.get-list is not served"), "{fault}");
+}
+
+/// A defect of the host.
+struct PanickingLog;
+
+impl GuestLog for PanickingLog {
+    fn line(&self, _: &OperatorId, _: u32, _: GuestLogLevel, _: &str) {
+        panic!("the log is broken");
+    }
+
+    fn dropped(&self, _: &OperatorId, _: u32, _: u64) {}
+}
+
+#[test]
+fn a_panic_of_the_host_is_not_the_guests_fault() {
+    let bench = Bench::new();
+    let loaded = bench.load(&logging("", "(call $log (i32.const 2) (i32.const 1280) (i32.const 2)) (i32.const 4096)"));
+    let options = GuestOptions { config: b"{}".to_vec(), limits: bench.limits.clone(), log: Arc::new(PanickingLog) };
+    let mut guest = loaded.factory(options).open(&info()).unwrap();
+    let fault = process(&mut *guest, &[b"x"]).unwrap_err();
+    assert_eq!((fault.code, fault.class), (FaultCode::HostInternal, FaultClass::Host));
+    assert!(fault.message.contains("the log is broken"), "{fault}");
+    assert!(process(&mut *guest, &[b"x"]).unwrap_err().message.contains("after a fault"));
+    assert!(process(&mut *bench.open_loaded(&loaded).unwrap(), &[b"x"]).is_ok());
 }

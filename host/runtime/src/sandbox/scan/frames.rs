@@ -10,6 +10,7 @@ use wasmparser::{
 };
 
 use super::module::{self, Totals, add};
+use super::types;
 use super::{Counts, LoadError, ScanLimits, invalid, too_complex};
 use crate::guest::text;
 
@@ -46,8 +47,9 @@ enum Frame {
     Module,
 }
 
-struct Walk<'l> {
-    limits: &'l ScanLimits,
+struct Walk<'a> {
+    bytes: &'a [u8],
+    limits: &'a ScanLimits,
     /// The outermost first.
     frames: Vec<Frame>,
     totals: Totals,
@@ -58,7 +60,7 @@ struct Walk<'l> {
 pub(super) fn walk(bytes: &[u8], limits: &ScanLimits) -> Result<Outline, LoadError> {
     let mut parser = Parser::new(0);
     parser.set_features(super::FEATURES);
-    let mut walk = Walk { limits, frames: Vec::new(), totals: Totals::default(), outline: Outline::default() };
+    let mut walk = Walk { bytes, limits, frames: Vec::new(), totals: Totals::default(), outline: Outline::default() };
     for payload in parser.parse_all(bytes) {
         walk.payload(payload.map_err(|error| invalid(&error))?)?;
     }
@@ -113,7 +115,12 @@ impl Walk<'_> {
         let limits = self.limits;
         match payload {
             Payload::CoreTypeSection(reader) => add("types", &mut self.totals.types, reader.count(), limits.types),
-            Payload::ComponentTypeSection(reader) => add("types", &mut self.totals.types, reader.count(), limits.types),
+            Payload::ComponentTypeSection(reader) => {
+                add("types", &mut self.totals.types, reader.count(), limits.types)?;
+                let range = reader.range();
+                let section = self.bytes.get(range.clone()).ok_or_else(|| broken("a type section past the end"))?;
+                types::check_nesting(section, range.start, limits.type_nesting)
+            }
             Payload::InstanceSection(reader) => {
                 add("aliases", &mut self.totals.aliases, reader.count(), limits.aliases)?;
                 items(reader, |instance| match instance {

@@ -33,6 +33,8 @@ pub struct ScanLimits {
     pub segments: u64,
     /// Type definitions, in core modules and components.
     pub types: u64,
+    /// Component and instance types within each other.
+    pub type_nesting: u64,
     /// Imports, in core modules and components.
     pub imports: u64,
     /// Exports, in core modules and components.
@@ -66,6 +68,7 @@ impl Default for ScanLimits {
             globals: 1_000,
             segments: 10_000,
             types: 10_000,
+            type_nesting: 32,
             imports: 500,
             exports: 1_000,
             aliases: 10_000,

@@ -7,6 +7,7 @@
 mod frames;
 mod limits;
 mod module;
+mod types;
 mod world;
 
 use serde::Serialize;
@@ -113,4 +114,3 @@ fn invalid(error: &wasmparser::BinaryReaderError) -> LoadError {
 fn too_complex(what: &'static str, found: u64, limit: u64) -> Result<(), LoadError> {
     if found > limit { Err(LoadError::TooComplex { what, found, limit }) } else { Ok(()) }
 }
-
