@@ -1,0 +1,9 @@
+//! The sandbox from outside: components that are built to do harm, and what becomes of them.
+//!
+//! Each is loaded with the real compiler process. None may reach further than its own call.
+
+mod abi;
+mod cpu_memory;
+mod guests;
+mod loading;
+mod text;
