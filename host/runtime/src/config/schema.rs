@@ -1,0 +1,1 @@
+//! The published JSON schema knows the same keys as the parser.
