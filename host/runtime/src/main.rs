@@ -1,3 +1,9 @@
 //! The `cofferdam` command line.
 
-fn main() {}
+mod cli;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::main()
+}

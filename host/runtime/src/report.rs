@@ -50,6 +50,11 @@ pub enum RunEvent {
         /// Numbers of the run.
         summary: Summary,
     },
+    /// The run was broken off without a last checkpoint, as asked for twice. It can be resumed.
+    Interrupted {
+        /// Numbers of the run.
+        summary: Summary,
+    },
     /// The job failed for good.
     Failed {
         /// A stable code, such as a fault's.

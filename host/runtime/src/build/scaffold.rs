@@ -181,10 +181,9 @@ fn is_crate_name(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// A home of the test's own, for as long as the process lives.
+    /// A home of the tests' own.
     fn home() -> Result<PathBuf, BuildError> {
-        static HOME: std::sync::LazyLock<tempfile::TempDir> = std::sync::LazyLock::new(|| tempfile::tempdir().unwrap());
-        Ok(HOME.path().to_owned())
+        Ok(Path::new(env!("OUT_DIR")).join("test-home"))
     }
 
     #[test]

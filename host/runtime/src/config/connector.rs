@@ -33,6 +33,17 @@ impl ConnectorTable {
     /// # Errors
     /// A [`Diagnostic`] at the option that is unknown, missing or of a wrong type.
     pub fn options<T: DeserializeOwned>(&self) -> Result<T, Diagnostic> {
+        self.read(|_, table| Some(T::deserialize(table)))
+    }
+
+    /// Hands the connector's name and options to a reader that knows connectors; it returns `None` for an unknown one.
+    ///
+    /// # Errors
+    /// A [`Diagnostic`] at the option that is unknown, missing or of a wrong type, or for an unknown connector.
+    pub fn read<T>(
+        &self,
+        read: impl FnOnce(&str, toml::Deserializer<'_>) -> Option<Result<T, toml::de::Error>>,
+    ) -> Result<T, Diagnostic> {
         let (root, _) = DeTable::parse_recoverable(self.place.source.text());
         let table = lookup(root, self.kind, &self.id).map(|mut table| {
             for key in self.common {
@@ -41,7 +52,13 @@ impl ConnectorTable {
             table
         });
         let table = table.unwrap_or_else(|| Spanned::new(self.place.span.clone(), DeTable::new()));
-        T::deserialize(toml::Deserializer::from(table)).map_err(|error| self.explain(&error))
+        match read(&self.connector, toml::Deserializer::from(table)) {
+            Some(result) => result.map_err(|error| self.explain(&error)),
+            None => {
+                let message = format!("there is no {} connector \"{}\"", self.kind, self.connector);
+                Err(Diagnostic::at(self.place.clone(), "unknown-connector", message))
+            }
+        }
     }
 
     /// Turns serde's wording into ours.
