@@ -88,7 +88,7 @@ pub(super) struct FileDetail {
 /// Lists the checkpoints of a pipeline.
 pub(super) fn list(arguments: &ListArguments, terminal: &Terminal) -> Result<Exit, Failure> {
     let list = wiring::checkpoints(&storage_of(&arguments.path)?)?;
-    let value = json!({ "event": "checkpoints", "list": list });
+    let value = json!({ "event": "checkpoint-list", "list": list });
     terminal.result(&value, |paint| list_text(&list, paint));
     Ok(if list.checkpoints.iter().any(|checkpoint| checkpoint.damage.is_some()) { Exit::Storage } else { Exit::Done })
 }
@@ -96,7 +96,7 @@ pub(super) fn list(arguments: &ListArguments, terminal: &Terminal) -> Result<Exi
 /// Shows one checkpoint and verifies its files.
 pub(super) fn show(arguments: &ShowArguments, terminal: &Terminal) -> Result<Exit, Failure> {
     let detail = wiring::checkpoint(&storage_of(&arguments.path)?, arguments.id)?;
-    let value = json!({ "event": "checkpoint", "detail": detail });
+    let value = json!({ "event": "checkpoint-detail", "detail": detail });
     terminal.result(&value, |paint| detail_text(&detail, paint));
     Ok(if detail.is_damaged() { Exit::Storage } else { Exit::Done })
 }

@@ -165,7 +165,8 @@ impl PipelineFile {
 
     /// Returns where an operator's component, or its crate, is.
     pub fn component_path(&self, operator: &OperatorConfig) -> PathBuf {
-        self.base_dir.join(&operator.component)
+        // Without the leading `./`, messages name the path as the file does.
+        if self.base_dir == Path::new(".") { operator.component.clone() } else { self.base_dir.join(&operator.component) }
     }
 
     /// Returns the configuration that an operator is opened with, secrets included: JSON of an object. `env` looks up

@@ -17,6 +17,8 @@ pub(super) struct Section<'t, 'i> {
     /// The header or the value itself: where a missing key is reported.
     pub(super) span: Range<usize>,
     keys: &'static [&'static str],
+    /// Whether the table also has keys that someone else reads.
+    foreign_keys: bool,
 }
 
 /// A value with the place it came from.
@@ -35,7 +37,7 @@ impl<'t, 'i> Section<'t, 'i> {
         keys: &'static [&'static str],
         problems: &mut Problems,
     ) -> Self {
-        let section = Self::open_unchecked(name, table, span, keys);
+        let section = Self { table, name: name.into(), span, keys, foreign_keys: false };
         for key in table.keys().filter(|key| !keys.contains(&key.get_ref().as_ref())) {
             section.unknown(key, problems);
         }
@@ -49,7 +51,7 @@ impl<'t, 'i> Section<'t, 'i> {
         span: Range<usize>,
         keys: &'static [&'static str],
     ) -> Self {
-        Self { table, name: name.into(), span, keys }
+        Self { table, name: name.into(), span, keys, foreign_keys: true }
     }
 
     fn unknown(&self, key: &Spanned<std::borrow::Cow<'i, str>>, problems: &mut Problems) {
@@ -77,8 +79,17 @@ impl<'t, 'i> Section<'t, 'i> {
         self.table.get(key).map_or_else(|| self.span.clone(), Spanned::span)
     }
 
-    /// Reports a key that must be there.
+    /// Reports a key that must be there. A misspelt one is reported as such, in tables whose unknown keys are someone
+    /// else's.
     pub(super) fn missing(&self, key: &str, expected: &str, problems: &mut Problems) {
+        let strange = self.table.keys().filter(|other| !self.keys.contains(&other.get_ref().as_ref()));
+        let mut misspelt = strange.filter(|other| nearest(other.get_ref(), [key]).is_some());
+        if let Some(misspelt) = misspelt.next() {
+            if self.foreign_keys {
+                self.unknown(misspelt, problems);
+            }
+            return;
+        }
         let message = format!("{} lacks the key \"{key}\"", self.name);
         problems.add_with_help(self.span.clone(), "missing-key", message, format!("expected {expected}"));
     }

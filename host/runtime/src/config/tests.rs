@@ -263,6 +263,7 @@ fn each_mistake_is_named_at_its_line_and_column() {
             "secrets = { token = \"hunter2\" }",
             "24:21 wrong-type: the secret \"token\" is no table, expected { env = \"NAME\" } or { file = \"path\" }",
         ),
+        (29, "inptu = \"count\"", "29:1 unknown-key: unknown key \"inptu\" in [sink.counts] (did you mean \"input\"?)"),
         (25, "limits = { memory = \"2GiB\" }", "25:21 out-of-range: \"memory\" is \"2GiB\", expected 64 KiB to 1 GiB"),
         (
             25,
