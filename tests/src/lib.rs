@@ -1,1 +1,3 @@
-//! To be written.
+//! What the tests of the whole product share.
+
+pub mod native;

@@ -173,6 +173,15 @@ impl Batch {
         self.values.push(value);
     }
 
+    /// Appends one record with a key whose hash is known. The records before it must have keys and hashes, too.
+    pub fn push_hashed(&mut self, key: &[u8], hash: u64, time: Option<EventTime>, value: &[u8]) {
+        debug_assert_eq!(self.hashes.len(), self.len(), "all hashes are known, or none");
+        self.keys.get_or_insert_default().push(key);
+        self.hashes.push(hash);
+        self.timestamps.push(time);
+        self.values.push(value);
+    }
+
     /// Appends records `from .. to` of `other`, which must be keyed if and only if `self` is (or is empty).
     pub fn extend(&mut self, other: &Self, from: usize, to: usize) {
         assert!(self.is_empty() || self.keys.is_some() == other.keys.is_some(), "a batch is keyed, or it is not");

@@ -169,6 +169,11 @@ impl<'a> BytesSlice<'a> {
         self.data
     }
 
+    /// Returns data and ends, if the view begins with its column's first item.
+    pub fn whole(&self) -> Option<(&'a [u8], &'a [u32])> {
+        (self.start == 0).then_some((self.data, self.ends))
+    }
+
     /// Returns the items' ends in [`Self::data`]. Borrowed when the view begins with the column's first item; else
     /// shifted into `scratch`, so that a caller on the hot path allocates nothing.
     pub fn ends<'b>(&self, scratch: &'b mut Vec<u32>) -> &'b [u32]

@@ -1,1 +1,15 @@
-//! To be written.
+//! Checkpoints: their files, when they are taken, and what is restored from them.
+
+pub mod chains;
+pub mod config;
+pub mod coordinator;
+mod frame;
+pub mod manifest;
+pub mod memory;
+pub mod recovery;
+pub mod restore;
+pub mod retention;
+pub mod segment;
+pub mod storage;
+
+pub use frame::FrameError;

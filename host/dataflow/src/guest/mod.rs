@@ -136,4 +136,12 @@ pub trait GuestFactory: Send + Sync {
     /// # Errors
     /// A [`GuestFault`] if instantiation, or the guest's `open`, fails.
     fn open(&self, info: &InstanceInfo) -> Result<Box<dyn Guest>, GuestFault>;
+
+    /// As [`Self::open`], for finding out which record faults: what the instance logs and counts is dropped.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    fn open_probe(&self, info: &InstanceInfo) -> Result<Box<dyn Guest>, GuestFault> {
+        self.open(info)
+    }
 }

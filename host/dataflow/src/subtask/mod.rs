@@ -1,1 +1,332 @@
-//! To be written.
+//! The data path: one task is a chain of subtasks, stepped by one thread.
+//!
+//! [`Task::step`] is all of it. A step does one thing: hands on waiting output, answers a trigger, or reads one element
+//! and takes it through the chain. A barrier always falls between two batches, so a snapshot needs no help from a guest.
+//! A task never blocks and reads no clock: the caller parks when a step says that there is nothing to do.
+
+mod alignment;
+mod chain;
+mod failure;
+mod input;
+mod operator;
+mod output;
+pub mod ports;
+mod sink;
+mod source;
+mod validate;
+mod watermark;
+
+use std::collections::VecDeque;
+
+pub use alignment::{Aligned, BarrierAlignment};
+pub use chain::Node;
+pub use failure::{Cause, FaultPosition, TaskFailure};
+pub use operator::{OperatorRestore, OperatorSubtask};
+pub use ports::{Now, Ports, TaskCommand, TaskEvent};
+pub use sink::SinkSubtask;
+pub use source::{SourceSubtask, WatermarkStrategy};
+pub use watermark::WatermarkCombiner;
+
+use self::chain::Chain;
+use self::input::{GateEvent, InputGate};
+use self::source::Polled;
+use crate::element::{Barrier, StreamElement};
+use crate::graph::plan::TaskPlan;
+use crate::ids::{Attempt, CheckpointId, SubtaskId};
+use crate::key_group::MaxParallelism;
+use crate::snapshot::{SubtaskPart, SubtaskSnapshot, TaskSnapshot};
+use crate::time::Watermark;
+
+/// Frozen entries encoded in one step, at most: some tens of microseconds.
+const ENCODE_BUDGET: usize = 512;
+
+/// A chain of subtasks and what feeds it.
+pub struct Task {
+    plan: TaskPlan,
+    attempt: Attempt,
+    head: Head,
+    chain: Chain,
+    triggers: VecDeque<(CheckpointId, bool)>,
+    /// Snapshots whose state is not encoded yet.
+    encoding: Vec<CheckpointId>,
+    /// The highest checkpoint that a source head has snapshotted.
+    handled: Option<CheckpointId>,
+    /// A source that reads nothing more, on request.
+    stopped: bool,
+    end: End,
+}
+
+/// Where a task takes its records from.
+#[expect(clippy::large_enum_variant, reason = "one a task, and never moved")]
+pub enum Head {
+    /// A source reads them.
+    Source(SourceSubtask),
+    /// They come through channels.
+    Gate(Gate),
+}
+
+/// The input channels of a task.
+pub struct Gate(InputGate);
+
+impl Head {
+    /// Returns the gate of a task's input channels. `restored` is the watermark of the chain's first node.
+    pub fn gate(plan: &TaskPlan, restored: Option<Watermark>) -> Self {
+        Self::Gate(Gate(InputGate::new(plan.inputs.iter().map(|input| input.port).collect(), restored)))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Running,
+    /// The last element has been handed to the outputs.
+    Reached,
+    Reported,
+}
+
+/// What a step did, or waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Something: step again.
+    Progress,
+    /// Nothing can be read.
+    WaitForInput,
+    /// An output is full.
+    WaitForOutput,
+    /// Nothing to do for so many milliseconds, unless a command comes.
+    WaitMs(u64),
+}
+
+/// What a task has done since it was made. For progress reports; not exact across restarts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TaskCounters {
+    /// Records and bytes that its source has read.
+    pub source_records: u64,
+    /// See [`Self::source_records`].
+    pub source_bytes: u64,
+    /// Records that its source skipped.
+    pub malformed: u64,
+    /// Bytes that its source has not read yet, if it knows.
+    pub remaining_bytes: Option<u64>,
+    /// Records and bytes that its sink has written.
+    pub sink_records: u64,
+    /// See [`Self::sink_records`].
+    pub sink_bytes: u64,
+    /// Keys with state, and the memory it takes.
+    pub state_entries: u64,
+    /// See [`Self::state_entries`].
+    pub state_bytes: u64,
+    /// Fuel burnt by its guests.
+    pub fuel: u64,
+    /// The largest linear memory of a guest.
+    pub guest_memory_bytes: u64,
+}
+
+impl Task {
+    /// Puts a task together. `nodes` are the subtasks of the plan's chain after a source.
+    pub fn new(plan: TaskPlan, attempt: Attempt, max_parallelism: MaxParallelism, head: Head, nodes: Vec<Node>) -> Self {
+        let chain = Chain::new(&plan, max_parallelism, nodes);
+        Self {
+            plan,
+            attempt,
+            head,
+            chain,
+            triggers: VecDeque::new(),
+            encoding: Vec::new(),
+            handled: None,
+            stopped: false,
+            end: End::Running,
+        }
+    }
+
+    /// Returns the plan it was made from.
+    pub fn plan(&self) -> &TaskPlan {
+        &self.plan
+    }
+
+    /// Takes a command; acted on in this call, or by the next step.
+    pub fn command(&mut self, command: TaskCommand) {
+        match command {
+            TaskCommand::Trigger { checkpoint, stop } => self.triggers.push_back((checkpoint, stop)),
+            TaskCommand::Completed(checkpoint) => self.chain.completed(checkpoint),
+            TaskCommand::Aborted(checkpoint) => {
+                self.triggers.retain(|(trigger, _)| *trigger != checkpoint);
+                if let Head::Gate(Gate(gate)) = &mut self.head
+                    && gate.give_up(checkpoint)
+                {
+                    self.cancel_downstream(checkpoint);
+                }
+                self.encoding.retain(|encoding| *encoding != checkpoint);
+                self.chain.drop_snapshot(checkpoint);
+            }
+        }
+    }
+
+    /// Does one thing.
+    ///
+    /// # Errors
+    /// [`TaskFailure`]; the task must not be stepped again.
+    pub fn step(&mut self, ports: &mut dyn Ports, now: Now) -> Result<Step, TaskFailure> {
+        self.answer_triggers(ports)?;
+        let upkeep = self.upkeep(ports);
+        if !self.chain.flush(ports, false) {
+            return Ok(if upkeep { Step::Progress } else { Step::WaitForOutput });
+        }
+        if self.end == End::Reached {
+            self.end = End::Reported;
+            ports.report(TaskEvent::EndOfData);
+        }
+        let step = match &mut self.head {
+            _ if self.end == End::Reported || self.stopped => Step::WaitForInput,
+            Head::Source(_) => self.step_source(now)?,
+            Head::Gate(Gate(gate)) => match gate.poll(ports, now) {
+                Some(event) => self.handle(event, ports, now)?,
+                None => Step::WaitForInput,
+            },
+        };
+        if step != Step::Progress {
+            self.chain.idle()?;
+            if !self.chain.flush(ports, true) {
+                return Ok(Step::WaitForOutput);
+            }
+        }
+        match step {
+            Step::WaitForInput | Step::WaitForOutput if upkeep => Ok(Step::Progress),
+            Step::WaitForInput if !self.encoding.is_empty() => Ok(Step::WaitMs(1)),
+            Step::WaitMs(_) if upkeep => Ok(Step::Progress),
+            _ => Ok(step),
+        }
+    }
+
+    fn step_source(&mut self, now: Now) -> Result<Step, TaskFailure> {
+        let Head::Source(source) = &mut self.head else {
+            return Ok(Step::WaitForInput);
+        };
+        let (step, watermark) = match source.poll(now)? {
+            Polled::Records(batch) => {
+                let delivered = self.chain.deliver(0, batch, now);
+                match delivered {
+                    Ok(spare) => spare.into_iter().for_each(|batch| source.recycle(batch)),
+                    Err(mut failure) => {
+                        failure.position = failure.position.within(&source.describe_positions());
+                        return Err(failure);
+                    }
+                }
+                (Step::Progress, source.due_watermark(now, false))
+            }
+            Polled::Again => (Step::Progress, None),
+            Polled::Pending { retry_after_ms } => (Step::WaitMs(retry_after_ms.max(1)), source.due_watermark(now, true)),
+            Polled::End => {
+                source.set_watermark(Watermark::MAX);
+                self.chain.watermark(Watermark::MAX);
+                self.finish(now)?;
+                return Ok(Step::Progress);
+            }
+        };
+        if let Some(watermark) = watermark {
+            self.chain.watermark(watermark);
+        }
+        Ok(step)
+    }
+
+    fn handle(&mut self, event: GateEvent, ports: &mut dyn Ports, now: Now) -> Result<Step, TaskFailure> {
+        match event {
+            GateEvent::Records { port, batch } => drop(self.chain.deliver(port, batch, now)?),
+            GateEvent::Watermark(watermark) => self.chain.watermark(watermark),
+            GateEvent::Idle => self.chain.control(&StreamElement::Idle),
+            GateEvent::Snapshot { checkpoint, alignment_us } => self.snapshot(checkpoint, alignment_us, ports)?,
+            GateEvent::Aborted(checkpoint) => self.cancel_downstream(checkpoint),
+            GateEvent::AllEnded => self.finish(now)?,
+        }
+        Ok(Step::Progress)
+    }
+
+    /// All input has ended: lets the guests finish and ends the outputs.
+    fn finish(&mut self, now: Now) -> Result<(), TaskFailure> {
+        self.chain.finish(now)?;
+        self.chain.control(&StreamElement::EndOfInput);
+        self.end = End::Reached;
+        Ok(())
+    }
+
+    fn answer_triggers(&mut self, ports: &mut dyn Ports) -> Result<(), TaskFailure> {
+        while let Some((checkpoint, stop)) = self.triggers.pop_front() {
+            let accepted = match &mut self.head {
+                Head::Source(_) => {
+                    let is_news = self.handled.is_none_or(|handled| checkpoint > handled);
+                    self.handled = self.handled.max(Some(checkpoint));
+                    is_news
+                }
+                Head::Gate(Gate(gate)) => gate.accepts_trigger(checkpoint),
+            };
+            if accepted {
+                self.stopped |= stop;
+                self.snapshot(checkpoint, 0, ports)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the snapshot of a cut: nothing comes between the last record before it and the barrier. Copies no state.
+    fn snapshot(&mut self, checkpoint: CheckpointId, alignment_us: u64, ports: &mut dyn Ports) -> Result<(), TaskFailure> {
+        let mut subtasks = Vec::with_capacity(self.plan.nodes.len());
+        if let Head::Source(source) = &self.head {
+            let part = SubtaskPart::Source { positions: source.positions() };
+            let finished = self.end != End::Running;
+            subtasks.push(SubtaskSnapshot { id: source.id.clone(), watermark: source.watermark(), finished, part });
+        }
+        let mut prepared = Vec::new();
+        self.chain.snapshot(checkpoint, &mut subtasks, &mut prepared)?;
+        if self.end == End::Running {
+            self.chain.control(&StreamElement::Barrier(Barrier { checkpoint, cancelled: false }));
+        }
+        let tables = self.chain.tables().to_vec();
+        let groups = if tables.is_empty() { 0..0 } else { self.plan.groups.clone() };
+        let (task, attempt) = (self.plan.index, self.attempt);
+        let snapshot = TaskSnapshot { checkpoint, attempt, task, groups, tables, subtasks, alignment_us };
+        ports.report(TaskEvent::SnapshotTaken { snapshot: Box::new(snapshot), prepared });
+        self.encoding.push(checkpoint);
+        Ok(())
+    }
+
+    fn cancel_downstream(&mut self, checkpoint: CheckpointId) {
+        if self.end == End::Running {
+            self.chain.control(&StreamElement::Barrier(Barrier { checkpoint, cancelled: true }));
+        }
+    }
+
+    /// Encodes a slice of frozen state and frees a slice of what is deleted. Returns whether there was anything to do.
+    fn upkeep(&mut self, ports: &mut dyn Ports) -> bool {
+        if self.encoding.is_empty() || !ports.has_snapshot_room() {
+            return self.chain.reap(ENCODE_BUDGET);
+        }
+        self.chain.encode_some(ENCODE_BUDGET, ports);
+        let chain = &self.chain;
+        self.encoding.retain(|checkpoint| {
+            let waits = chain.is_encoding(*checkpoint);
+            if !waits {
+                ports.report(TaskEvent::SnapshotEncoded { checkpoint: *checkpoint });
+            }
+            waits
+        });
+        true
+    }
+
+    /// Returns what the task has done so far.
+    pub fn counters(&self) -> TaskCounters {
+        let mut counters = TaskCounters::default();
+        if let Head::Source(source) = &self.head {
+            (counters.source_records, counters.source_bytes) = (source.records_out, source.bytes_out);
+            (counters.malformed, counters.remaining_bytes) = (source.malformed(), source.remaining_bytes());
+        }
+        self.chain.count(&mut counters);
+        counters
+    }
+
+    /// Returns the id of the chain's first subtask, which failures outside of any other are charged to.
+    pub fn id(&self) -> SubtaskId {
+        match &self.head {
+            Head::Source(source) => source.id.clone(),
+            Head::Gate(_) => self.chain.first_id(),
+        }
+    }
+}

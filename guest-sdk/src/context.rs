@@ -1,0 +1,312 @@
+//! What an operator sees beside the record, and how it emits.
+
+use std::fmt::{self, Write as _};
+use std::marker::PhantomData;
+
+use serde::Deserialize;
+
+use crate::call::FrameView;
+use crate::codec::{Decode, Encode, Json, Postcard};
+use crate::declare::{InputPort, OutputPort};
+use crate::error::Error;
+use crate::output::{Outputs, RecordWriter};
+
+/// The value of one input record. Its key and event time are in the [`Context`].
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    pub(crate) value: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    /// Returns the value.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.value
+    }
+
+    /// Returns the value as text.
+    ///
+    /// # Errors
+    /// A permanent error if it is not UTF-8.
+    pub fn text(&self) -> Result<&'a str, Error> {
+        utf8(self.value, "the record")
+    }
+
+    /// Decodes the value, which another operator emitted with [`Context::emit`]. What it returns may borrow from it.
+    ///
+    /// # Errors
+    /// A permanent error if it is not valid [`Postcard`].
+    pub fn decode<T: Deserialize<'a>>(&self) -> Result<T, Error> {
+        self.decode_as::<Postcard, T>()
+    }
+
+    /// Decodes the value as JSON. What it returns may borrow from it.
+    ///
+    /// # Errors
+    /// A permanent error if it is not valid [`Json`].
+    pub fn json<T: Deserialize<'a>>(&self) -> Result<T, Error> {
+        self.decode_as::<Json, T>()
+    }
+
+    /// Decodes the value with a codec of choice: `record.decode_as::<Fixed, u64>()`.
+    ///
+    /// # Errors
+    /// A permanent error if it is not valid.
+    #[inline]
+    pub fn decode_as<C: Decode<'a, T>, T>(&self) -> Result<T, Error> {
+        C::decode(self.value).map_err(|error| Error::from(error).context("the record"))
+    }
+}
+
+/// Marks the context of a record, in which there is a key and state.
+#[derive(Clone, Copy, Debug)]
+pub enum Processing {}
+
+/// Marks the context of [`crate::Operator::finish`], in which there is neither record nor key nor state.
+#[derive(Clone, Copy, Debug)]
+pub enum Finishing {}
+
+/// The context of [`crate::Operator::finish`].
+pub type FinishContext<'a> = Context<'a, Finishing>;
+
+/// Where a record stands, and the way out for new records.
+///
+/// An emitted record has the event time of the record being processed, and **no key** unless one is given: only
+/// `cx.out().key(..)` or `cx.out().keep_key()` give it one. All records of one port have a key, or none has.
+#[derive(Debug)]
+pub struct Context<'a, P = Processing> {
+    frame: FrameView<'a>,
+    at: At<'a>,
+    clock: Clock,
+    outputs: &'a mut Outputs,
+    phase: PhantomData<P>,
+}
+
+/// The record being processed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct At<'a> {
+    pub(crate) port: u32,
+    /// The frame row, 0 for an operator without keys.
+    pub(crate) row: usize,
+    /// `None` for an operator without keys.
+    pub(crate) key: Option<&'a [u8]>,
+    pub(crate) time: Option<i64>,
+}
+
+/// The two clocks of a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    pub(crate) watermark: Option<i64>,
+    pub(crate) processing_time: i64,
+}
+
+impl<'a, P> Context<'a, P> {
+    pub(crate) fn new(frame: FrameView<'a>, clock: Clock, outputs: &'a mut Outputs) -> Self {
+        Self { frame, at: At::default(), clock, outputs, phase: PhantomData }
+    }
+
+    /// Returns the watermark in milliseconds: no record at or before it is expected any more. `None` before the first.
+    pub fn watermark_ms(&self) -> Option<i64> {
+        self.clock.watermark
+    }
+
+    /// Returns the host's clock in milliseconds since the Unix epoch, constant within a call. A replay sees another.
+    pub fn processing_time_ms(&self) -> i64 {
+        self.clock.processing_time
+    }
+
+    /// Emits a value on the first output port, encoded as [`Postcard`].
+    ///
+    /// # Errors
+    /// A permanent error if the value has no encoding or a limit is exceeded; the record is then not emitted.
+    /// So for all ways to emit.
+    #[inline]
+    pub fn emit<T>(&mut self, value: &T) -> Result<(), Error>
+    where
+        T: ?Sized,
+        Postcard: Encode<T>,
+    {
+        self.out().send(value)
+    }
+
+    /// Emits bytes or text on the first output port, as they are.
+    ///
+    /// # Errors
+    /// As [`Self::emit`].
+    #[inline]
+    pub fn emit_bytes(&mut self, bytes: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.out().send_bytes(bytes)
+    }
+
+    /// Emits text on the first output port: `cx.emit_fmt(format_args!("{word}\t{n}"))`, without an allocation.
+    ///
+    /// # Errors
+    /// As [`Self::emit`].
+    #[inline]
+    pub fn emit_fmt(&mut self, text: fmt::Arguments<'_>) -> Result<(), Error> {
+        self.out().send_fmt(text)
+    }
+
+    /// Begins a record for the first output port.
+    #[inline]
+    pub fn out(&mut self) -> Emit<'_> {
+        self.out_to(OutputPort(0))
+    }
+
+    /// Begins a record for an output port.
+    #[inline]
+    pub fn out_to(&mut self, port: OutputPort) -> Emit<'_> {
+        Emit { current_key: self.at.key, time: self.at.time, key: None, port: port.0, outputs: self.outputs }
+    }
+}
+
+impl<'a> Context<'a> {
+    pub(crate) fn move_to(&mut self, at: At<'a>) {
+        self.at = at;
+    }
+
+    #[inline]
+    pub(crate) fn row(&self) -> usize {
+        self.at.row
+    }
+
+    /// The bytes that the host handed in for the current row.
+    #[inline]
+    pub(crate) fn stored(&self, slot: usize) -> Option<&'a [u8]> {
+        self.frame.states[slot].get(self.at.row)
+    }
+
+    /// Returns the record's key. Empty for an operator that is not keyed; one that is gets no record without a key.
+    #[inline]
+    pub fn key(&self) -> &'a [u8] {
+        self.at.key.unwrap_or_default()
+    }
+
+    /// Returns the record's key as text.
+    ///
+    /// # Errors
+    /// A permanent error if it is not UTF-8.
+    #[inline]
+    pub fn key_text(&self) -> Result<&'a str, Error> {
+        utf8(self.key(), "the key")
+    }
+
+    /// Returns the record's event time in milliseconds since the Unix epoch, if it has one.
+    pub fn event_time_ms(&self) -> Option<i64> {
+        self.at.time
+    }
+
+    /// Returns the input port that the record came from.
+    pub fn port(&self) -> InputPort {
+        InputPort(self.at.port)
+    }
+}
+
+fn utf8<'a>(bytes: &'a [u8], what: &str) -> Result<&'a str, Error> {
+    std::str::from_utf8(bytes).map_err(|error| Error::from(error).context(what))
+}
+
+/// A record that is about to be emitted.
+#[derive(Debug)]
+#[must_use = "nothing is emitted until one of the `send` functions is called"]
+pub struct Emit<'c> {
+    outputs: &'c mut Outputs,
+    port: u32,
+    current_key: Option<&'c [u8]>,
+    key: Option<&'c [u8]>,
+    time: Option<i64>,
+}
+
+impl<'c> Emit<'c> {
+    /// Gives the record a key. The empty key is a key, too.
+    #[inline]
+    pub fn key<K: AsRef<[u8]> + ?Sized>(mut self, key: &'c K) -> Self {
+        self.key = Some(key.as_ref());
+        self
+    }
+
+    /// Gives the record the key of the record being processed; none, if the operator is not keyed.
+    #[inline]
+    pub fn keep_key(mut self) -> Self {
+        self.key = self.current_key;
+        self
+    }
+
+    /// Gives the record an event time in milliseconds since the Unix epoch, instead of that of the record being processed.
+    #[inline]
+    pub fn time_ms(mut self, time: i64) -> Self {
+        self.time = Some(time);
+        self
+    }
+
+    /// Gives the record no event time.
+    pub fn untimed(mut self) -> Self {
+        self.time = None;
+        self
+    }
+
+    /// Emits a value, encoded as [`Postcard`].
+    ///
+    /// # Errors
+    /// As [`Context::emit`].
+    #[inline]
+    pub fn send<T>(self, value: &T) -> Result<(), Error>
+    where
+        T: ?Sized,
+        Postcard: Encode<T>,
+    {
+        self.send_as::<Postcard, T>(value)
+    }
+
+    /// Emits a value as JSON text.
+    ///
+    /// # Errors
+    /// As [`Context::emit`].
+    #[inline]
+    pub fn send_json<T>(self, value: &T) -> Result<(), Error>
+    where
+        T: ?Sized,
+        Json: Encode<T>,
+    {
+        self.send_as::<Json, T>(value)
+    }
+
+    /// Emits a value with a codec of choice: `cx.out().send_as::<Fixed, _>(&7u64)`.
+    ///
+    /// # Errors
+    /// As [`Context::emit`].
+    #[inline]
+    pub fn send_as<C: Encode<T>, T: ?Sized>(self, value: &T) -> Result<(), Error> {
+        self.outputs.push(self.port, self.key, self.time, |out| Ok(C::encode(value, out)?))
+    }
+
+    /// Emits bytes or text as they are.
+    ///
+    /// # Errors
+    /// As [`Context::emit`].
+    #[inline]
+    pub fn send_bytes(self, bytes: impl AsRef<[u8]>) -> Result<(), Error> {
+        let bytes = bytes.as_ref();
+        self.outputs.push(self.port, self.key, self.time, |out| {
+            out.extend_from_slice(bytes);
+            Ok(())
+        })
+    }
+
+    /// Emits text without an allocation: `send_fmt(format_args!("{word}\t{n}"))`.
+    ///
+    /// # Errors
+    /// As [`Context::emit`].
+    #[inline]
+    pub fn send_fmt(self, text: fmt::Arguments<'_>) -> Result<(), Error> {
+        self.send_with(|out| out.write_fmt(text))
+    }
+
+    /// Emits what `write` writes.
+    ///
+    /// # Errors
+    /// As [`Context::emit`], or the error of `write`.
+    #[inline]
+    pub fn send_with<E: Into<Error>>(self, write: impl FnOnce(&mut RecordWriter<'_>) -> Result<(), E>) -> Result<(), Error> {
+        self.outputs.push(self.port, self.key, self.time, |out| write(&mut RecordWriter(out)).map_err(Into::into))
+    }
+}

@@ -1,0 +1,401 @@
+//! The harness itself: a host in miniature.
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Emitted, Outputs, TestRecord};
+use crate::call::{Effects, FrameView, InputView, InstanceInfo, Limits, StateView, op};
+use crate::codec::{Codec, Decode, Encode, Postcard};
+use crate::column::{BytesColumn, TimeColumn};
+use crate::declare::Descriptor;
+use crate::error::Error;
+use crate::host::{Collected, collect};
+use crate::log::Level;
+use crate::operator::Operator;
+use crate::runner::Runner;
+
+/// Drives one subtask of an operator.
+///
+/// The instance is opened with the first call and replaced after a failed one, as by the host.
+pub struct Harness<O> {
+    descriptor: Descriptor,
+    config: Vec<u8>,
+    info: InstanceInfo,
+    batch_size: usize,
+    fresh_instances: bool,
+    watermark: Option<i64>,
+    processing_time: i64,
+    instance: Option<Runner<O>>,
+    /// Stored values by slot and key.
+    state: BTreeMap<(usize, Vec<u8>), Vec<u8>>,
+    collected: Collected,
+    operator: PhantomData<O>,
+}
+
+/// What a run comes to: output by port, and values by slot and key.
+type Outcome = (Vec<Outputs>, BTreeMap<(String, String), Vec<u8>>);
+
+/// A host's column of one slot: the bits and the values.
+struct StoredColumn {
+    present: Vec<u8>,
+    values: BytesColumn,
+}
+
+impl<O: Operator> Default for Harness<O> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<O: Operator> Harness<O> {
+    /// Returns a harness without state, with the host's default limits and batches of up to 1000 records.
+    ///
+    /// # Panics
+    /// If the operator's declaration breaks a rule.
+    #[track_caller]
+    pub fn new() -> Self {
+        let descriptor = Runner::<O>::descriptor();
+        if let Err(error) = descriptor.check() {
+            panic!("the host would refuse the operator: {error}");
+        }
+        let info = InstanceInfo { operator: "test".into(), subtask: 0, parallelism: 1, limits: Limits::default() };
+        Self {
+            descriptor,
+            config: b"{}".to_vec(),
+            info,
+            batch_size: 1000,
+            fresh_instances: false,
+            watermark: None,
+            processing_time: 0,
+            instance: None,
+            state: BTreeMap::new(),
+            collected: Collected::default(),
+            operator: PhantomData,
+        }
+    }
+
+    /// Sets the configuration, a JSON object as text.
+    #[must_use]
+    pub fn config(mut self, json: &str) -> Self {
+        self.config = json.as_bytes().to_vec();
+        self
+    }
+
+    /// Sets what one call may write and emit.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.info.limits = limits;
+        self
+    }
+
+    /// Sets how many records go into a call, at most.
+    ///
+    /// # Panics
+    /// If it is 0.
+    #[must_use]
+    pub fn batch_size(mut self, records: usize) -> Self {
+        assert!(records > 0, "a batch has at least one record");
+        self.batch_size = records;
+        self
+    }
+
+    /// Returns what the operator declares.
+    pub fn descriptor(&self) -> &Descriptor {
+        &self.descriptor
+    }
+
+    /// Advances the watermark that later calls see.
+    ///
+    /// # Panics
+    /// If it goes back.
+    #[track_caller]
+    pub fn watermark_ms(&mut self, watermark: i64) {
+        assert!(self.watermark.is_none_or(|before| before <= watermark), "the watermark cannot go back to {watermark}");
+        self.watermark = Some(watermark);
+    }
+
+    /// Sets the host's clock that later calls see; 0 at first.
+    pub fn processing_time_ms(&mut self, time: i64) {
+        self.processing_time = time;
+    }
+
+    /// Opens an instance if there is none: what the host does at the start, and with a bad configuration cannot.
+    ///
+    /// # Errors
+    /// The operator's error.
+    pub fn open(&mut self) -> Result<(), Error> {
+        if self.instance.is_none() {
+            let runner = collect(&mut self.collected, || Runner::open(&self.config, &self.info))?;
+            self.instance = Some(runner);
+        }
+        Ok(())
+    }
+
+    /// Processes records in batches and returns what was emitted.
+    ///
+    /// # Errors
+    /// The operator's error. The failed batch has no effects; batches before it keep theirs, but their output is dropped.
+    ///
+    /// # Panics
+    /// If the operator is keyed and a record has no key, or if a record names an input that does not exist.
+    #[track_caller]
+    pub fn process(&mut self, records: impl IntoIterator<Item = TestRecord>) -> Result<Outputs, Error> {
+        let records: Vec<_> = records.into_iter().collect();
+        for record in &records {
+            self.port(&record.port);
+            assert!(!self.descriptor.keyed || record.key.is_some(), "the operator is keyed, but a record has no key: {record:?}");
+        }
+        let wish = usize::try_from(self.descriptor.max_batch).ok().filter(|wish| *wish > 0);
+        let size = self.batch_size.min(wish.unwrap_or(usize::MAX));
+        let mut outputs = Outputs::default();
+        // A batch holds records of one port only.
+        for run in records.chunk_by(|one, next| one.port == next.port) {
+            for batch in run.chunks(size) {
+                self.batch(batch, &mut outputs)?;
+            }
+        }
+        Ok(outputs)
+    }
+
+    /// Tells the operator that all inputs have ended, and returns what it emitted.
+    ///
+    /// # Errors
+    /// The operator's error.
+    pub fn finish(&mut self) -> Result<Outputs, Error> {
+        let mut outputs = Outputs::default();
+        let (watermark, now) = (self.watermark, self.processing_time);
+        let effects = self.call(|runner| runner.finish(watermark, now))?;
+        self.apply(effects, &BytesColumn::default(), &mut outputs);
+        Ok(outputs)
+    }
+
+    /// Drops the instance, as the host does after a fault or for an upgrade. State stays.
+    pub fn restart(&mut self) {
+        self.instance = None;
+    }
+
+    /// Returns the value of a key in a slot that is encoded as [`Postcard`].
+    ///
+    /// # Panics
+    /// If there is no such slot, if it has another codec, or if the value does not decode.
+    #[track_caller]
+    pub fn state<T: DeserializeOwned>(&self, slot: &str, key: impl AsRef<[u8]>) -> Option<T> {
+        self.state_as::<Postcard, T>(slot, key)
+    }
+
+    /// As [`Self::state`], for any codec: `state_as::<Fixed, u64>("n", "a")`.
+    ///
+    /// # Panics
+    /// As [`Self::state`].
+    #[track_caller]
+    pub fn state_as<C: for<'a> Decode<'a, T>, T>(&self, slot: &str, key: impl AsRef<[u8]>) -> Option<T> {
+        let index = self.slot::<C>(slot);
+        let bytes = self.state.get(&(index, key.as_ref().to_vec()))?;
+        Some(C::decode(bytes).unwrap_or_else(|error| panic!("the value in slot {slot:?} does not decode: {error}")))
+    }
+
+    /// Returns the keys that have a value in a slot, in the order of their bytes.
+    ///
+    /// # Panics
+    /// If there is no such slot.
+    #[track_caller]
+    pub fn keys(&self, slot: &str) -> Vec<&[u8]> {
+        let index = self.slot_index(slot);
+        self.state.keys().filter(|(owner, _)| *owner == index).map(|(_, key)| key.as_slice()).collect()
+    }
+
+    /// Sets the value of a key in a slot that is encoded as [`Postcard`].
+    ///
+    /// # Panics
+    /// If there is no such slot, if it has another codec, or if the value has no encoding.
+    #[track_caller]
+    pub fn seed<T: Serialize>(&mut self, slot: &str, key: impl AsRef<[u8]>, value: &T) {
+        self.seed_as::<Postcard, T>(slot, key, value);
+    }
+
+    /// As [`Self::seed`], for any codec.
+    ///
+    /// # Panics
+    /// As [`Self::seed`].
+    #[track_caller]
+    pub fn seed_as<C: Encode<T>, T>(&mut self, slot: &str, key: impl AsRef<[u8]>, value: &T) {
+        let index = self.slot::<C>(slot);
+        let mut bytes = Vec::new();
+        C::encode(value, &mut bytes).unwrap_or_else(|error| panic!("the value for slot {slot:?} has no encoding: {error}"));
+        self.state.insert((index, key.as_ref().to_vec()), bytes);
+    }
+
+    /// Sets the stored bytes of a key, whatever the codec: to see what an operator makes of damaged or old state.
+    ///
+    /// # Panics
+    /// If there is no such slot.
+    #[track_caller]
+    pub fn seed_bytes(&mut self, slot: &str, key: impl AsRef<[u8]>, bytes: &[u8]) {
+        let index = self.slot_index(slot);
+        self.state.insert((index, key.as_ref().to_vec()), bytes.to_vec());
+    }
+
+    /// Returns what was logged.
+    pub fn logs(&self) -> &[(Level, String)] {
+        &self.collected.lines
+    }
+
+    /// Returns a counter's sum, 0 if nothing was ever added.
+    pub fn counter(&self, name: &str) -> u64 {
+        self.collected.counters.get(name).copied().unwrap_or(0)
+    }
+
+    /// Returns what a gauge was set to last.
+    pub fn gauge(&self, name: &str) -> Option<f64> {
+        self.collected.gauges.get(name).copied()
+    }
+
+    /// Checks that results depend on the records alone: processes them in batches of different sizes, and with a new
+    /// instance for each batch, and compares output, port by port, and state. Begins each time with this harness's
+    /// configuration and state.
+    ///
+    /// # Panics
+    /// If the results differ, or if the operator fails.
+    #[track_caller]
+    pub fn assert_batch_independent(&self, records: impl IntoIterator<Item = TestRecord>) {
+        let records: Vec<_> = records.into_iter().collect();
+        let whole = self.outcome(&records, records.len().max(1), false);
+        for size in [1, 2, 3, 7, 64] {
+            for fresh in [false, true] {
+                let other = self.outcome(&records, size, fresh);
+                let instances = if fresh { "a new instance for each" } else { "one instance" };
+                assert_eq!(whole, other, "all records in one batch (left) or in batches of {size} with {instances} (right)");
+            }
+        }
+    }
+
+    /// Runs the records from here.
+    #[track_caller]
+    fn outcome(&self, records: &[TestRecord], batch_size: usize, fresh: bool) -> Outcome {
+        let mut harness = Self::new().limits(self.info.limits).batch_size(batch_size);
+        harness.config.clone_from(&self.config);
+        harness.state.clone_from(&self.state);
+        (harness.watermark, harness.processing_time) = (self.watermark, self.processing_time);
+        harness.fresh_instances = fresh;
+        let outputs = match harness.process(records.iter().cloned()) {
+            Ok(outputs) => outputs,
+            Err(error) => panic!("the operator fails on these records: {error}"),
+        };
+        let by_port = self.descriptor.outputs.iter().map(|port| outputs.of_port(port)).collect();
+        let name = |slot: usize| self.descriptor.slots[slot].name.clone();
+        let text = |key: Vec<u8>| key.escape_ascii().to_string();
+        let state = harness.state.into_iter().map(|((slot, key), value)| ((name(slot), text(key)), value));
+        (by_port, state.collect())
+    }
+
+    /// Runs one call and drops the instance if it fails or panics, as the host does.
+    fn call(&mut self, act: impl FnOnce(&mut Runner<O>) -> Result<Effects, Error>) -> Result<Effects, Error> {
+        self.open()?;
+        let mut runner = self.instance.take().expect("just opened");
+        let effects = collect(&mut self.collected, || act(&mut runner))?;
+        self.instance = Some(runner);
+        Ok(effects)
+    }
+
+    fn batch(&mut self, records: &[TestRecord], outputs: &mut Outputs) -> Result<(), Error> {
+        if self.fresh_instances {
+            self.restart();
+        }
+        let mut keys = BytesColumn::default();
+        let (mut rows, mut row_of) = (Vec::new(), BTreeMap::new());
+        let (mut timestamps, mut values) = (TimeColumn::default(), BytesColumn::default());
+        for (index, record) in records.iter().enumerate() {
+            if self.descriptor.keyed {
+                let key = record.key.as_deref().expect("checked by `process`");
+                rows.push(*row_of.entry(key).or_insert_with(|| {
+                    keys.push(key);
+                    u32::try_from(keys.len() - 1).expect("a test has few keys")
+                }));
+            }
+            timestamps.push(index, record.time);
+            values.push(&record.value);
+        }
+        let columns: Vec<_> = (0..self.descriptor.slots.len()).map(|slot| self.stored(slot, &keys)).collect();
+        let states: Vec<_> = (0..)
+            .zip(&columns)
+            .map(|(slot, column)| StateView { slot, present: &column.present, values: column.values.view() })
+            .collect();
+        let input = InputView {
+            port: self.port(&records[0].port),
+            watermark: self.watermark,
+            processing_time: self.processing_time,
+            rows: &rows,
+            timestamps: timestamps.view(),
+            values: values.view(),
+        };
+        let frame = FrameView { keys: keys.view(), states: &states };
+        let effects = self.call(|runner| runner.process_batch(&input, &frame))?;
+        self.apply(effects, &keys, outputs);
+        Ok(())
+    }
+
+    fn stored(&self, slot: usize, keys: &BytesColumn) -> StoredColumn {
+        let mut column = StoredColumn { present: vec![0; keys.len().div_ceil(8)], values: BytesColumn::default() };
+        for (row, key) in keys.view().iter().enumerate() {
+            let value = self.state.get(&(slot, key.to_vec()));
+            if value.is_some() {
+                column.present[row / 8] |= 1 << (row % 8);
+            }
+            column.values.push(value.map_or(&[], Vec::as_slice));
+        }
+        column
+    }
+
+    fn apply(&mut self, effects: Effects, keys: &BytesColumn, outputs: &mut Outputs) {
+        for update in effects.updates {
+            for ((row, kind), value) in update.rows.iter().zip(&update.ops).zip(update.values.view().iter()) {
+                let place = (update.slot as usize, keys.view().get(*row as usize).to_vec());
+                if *kind == op::PUT {
+                    self.state.insert(place, value.to_vec());
+                } else {
+                    self.state.remove(&place);
+                }
+            }
+        }
+        for output in effects.outputs {
+            for (index, value) in output.values.view().iter().enumerate() {
+                outputs.0.push(Emitted {
+                    port: self.descriptor.outputs[output.port as usize].clone(),
+                    key: (!output.keys.is_empty()).then(|| output.keys.view().get(index).to_vec()),
+                    time: output.timestamps.view().get(index),
+                    value: value.to_vec(),
+                });
+            }
+        }
+    }
+
+    /// The index of an input; the first if the name is empty.
+    #[track_caller]
+    fn port(&self, name: &str) -> u32 {
+        let inputs = &self.descriptor.inputs;
+        match inputs.iter().position(|input| input == name || name.is_empty()) {
+            Some(index) => u32::try_from(index).expect("an operator has few inputs"),
+            None => panic!("the operator has no input {name:?}, only {inputs:?}"),
+        }
+    }
+
+    #[track_caller]
+    fn slot_index(&self, name: &str) -> usize {
+        match self.descriptor.slots.iter().position(|slot| slot.name == name) {
+            Some(index) => index,
+            None => panic!("the operator declares no slot {name:?}"),
+        }
+    }
+
+    /// The index of a slot, checked to have a codec.
+    #[track_caller]
+    fn slot<C: Codec>(&self, name: &str) -> usize {
+        let index = self.slot_index(name);
+        let codec = &self.descriptor.slots[index].codec;
+        assert!(codec == C::NAME, "slot {name:?} is encoded as {codec:?}, not as {:?}", C::NAME);
+        index
+    }
+}

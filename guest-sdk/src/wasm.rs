@@ -1,0 +1,167 @@
+//! The glue between the generated bindings and [`Runner`]: input is borrowed, effects are moved, nothing is copied.
+
+use std::cell::RefCell;
+use std::thread::LocalKey;
+
+use self::bindings::cofferdam::operator::{logging, metrics, types as wit};
+use self::bindings::exports::cofferdam::operator::guest;
+use crate::call::{Effects, FrameView, InputView, InstanceInfo, Limits, StateView};
+use crate::column::{BytesColumn, BytesView, TimesView};
+use crate::error::{Error, ErrorKind};
+use crate::log::Level;
+use crate::operator::Operator;
+use crate::runner::Runner;
+
+/// What `wit-bindgen` makes of the interface.
+#[expect(missing_docs, reason = "generated")]
+pub mod bindings {
+    wit_bindgen::generate!({
+        path: "../wit",
+        world: "operator",
+        pub_export_macro: true,
+        runtime_path: "::cofferdam_guest::wasm::wit_bindgen::rt",
+    });
+}
+pub use wit_bindgen;
+
+/// Holds the opened instance of a component.
+pub type Cell<O> = RefCell<Option<Runner<O>>>;
+
+/// A component's operator and the place of its instance; [`crate::export`] implements it.
+pub trait Instance {
+    /// The operator.
+    type Operator: Operator;
+
+    /// Where the opened instance is.
+    fn cell() -> &'static LocalKey<Cell<Self::Operator>>;
+}
+
+impl<I: Instance> guest::Guest for I {
+    fn describe() -> guest::Descriptor {
+        let descriptor = Runner::<I::Operator>::descriptor();
+        let slot = |slot: crate::declare::StateSlot| guest::StateSlot {
+            name: slot.name,
+            kind: guest::StateKind::Value,
+            codec: slot.codec,
+            schema: slot.schema,
+            ttl_ms: 0,
+            ttl_on_read: false,
+            prefetch: true,
+        };
+        guest::Descriptor {
+            inputs: descriptor.inputs.into_iter().map(|name| guest::InputPort { name, broadcast: false }).collect(),
+            outputs: descriptor.outputs,
+            slots: descriptor.slots.into_iter().map(slot).collect(),
+            timers: Vec::new(),
+            keyed: descriptor.keyed,
+            max_batch: descriptor.max_batch,
+        }
+    }
+
+    fn open(config: Vec<u8>, info: guest::InstanceInfo) -> Result<(), wit::OperatorError> {
+        std::panic::set_hook(Box::new(|panic| crate::log::write(Level::Error, format_args!("{panic}"))));
+        let limits = Limits {
+            key_bytes: info.max_key,
+            value_bytes: info.max_value,
+            record_bytes: info.max_record,
+            output_records: info.max_output_records,
+            output_bytes: info.max_output_bytes,
+        };
+        let info = InstanceInfo { operator: info.operator, subtask: info.subtask, parallelism: info.parallelism, limits };
+        let runner = Runner::open(&config, &info).map_err(operator_error)?;
+        I::cell().set(Some(runner));
+        Ok(())
+    }
+
+    fn process_batch(batch: wit::InputBatch, frame: wit::KeyedFrame) -> Result<wit::Effects, wit::OperatorError> {
+        let states: Vec<_> = frame.states.iter().map(state_view).collect();
+        let input = InputView {
+            port: batch.port,
+            watermark: batch.watermark,
+            processing_time: batch.processing_time,
+            rows: &batch.rows,
+            timestamps: TimesView { times: &batch.timestamps.times, untimed: &batch.timestamps.untimed },
+            values: view(&batch.values),
+        };
+        let frame = FrameView { keys: view(&frame.keys), states: &states };
+        call::<I>(|runner| runner.process_batch(&input, &frame))
+    }
+
+    fn on_timers(_: wit::TimerBatch, _: wit::KeyedFrame) -> Result<wit::Effects, wit::OperatorError> {
+        Err(operator_error(Error::permanent("the operator declares no timers, so none can be due")))
+    }
+
+    fn finish(watermark: Option<i64>, processing_time: i64) -> Result<wit::Effects, wit::OperatorError> {
+        call::<I>(|runner| runner.finish(watermark, processing_time))
+    }
+}
+
+fn call<I: Instance>(
+    act: impl FnOnce(&mut Runner<I::Operator>) -> Result<Effects, Error>,
+) -> Result<wit::Effects, wit::OperatorError> {
+    I::cell().with_borrow_mut(|runner| match runner {
+        Some(runner) => act(runner).map(effects).map_err(operator_error),
+        None => Err(operator_error(Error::permanent("the operator is not open"))),
+    })
+}
+
+fn view(column: &wit::BytesColumn) -> BytesView<'_> {
+    BytesView::new(&column.data, &column.ends)
+}
+
+fn state_view(state: &wit::StateColumn) -> StateView<'_> {
+    StateView { slot: state.slot, present: &state.present, values: view(&state.values) }
+}
+
+fn column(column: BytesColumn) -> wit::BytesColumn {
+    wit::BytesColumn { data: column.data, ends: column.ends }
+}
+
+fn effects(effects: Effects) -> wit::Effects {
+    let update = |update: crate::call::StateUpdate| wit::StateUpdate {
+        slot: update.slot,
+        rows: update.rows,
+        ops: update.ops,
+        values: column(update.values),
+    };
+    let output = |output: crate::call::Output| wit::Output {
+        port: output.port,
+        keys: column(output.keys),
+        timestamps: wit::TimeColumn { times: output.timestamps.times, untimed: output.timestamps.untimed },
+        values: column(output.values),
+    };
+    wit::Effects {
+        updates: effects.updates.into_iter().map(update).collect(),
+        entries: Vec::new(),
+        operator_updates: Vec::new(),
+        timers: wit::TimerUpdate { rows: Vec::new(), ops: Vec::new(), times: Vec::new(), tags: Vec::new() },
+        outputs: effects.outputs.into_iter().map(output).collect(),
+    }
+}
+
+fn operator_error(error: Error) -> wit::OperatorError {
+    let message = error.message().to_owned();
+    match error.kind() {
+        ErrorKind::Transient => wit::OperatorError::Transient(message),
+        ErrorKind::Permanent => wit::OperatorError::Permanent(message),
+    }
+}
+
+pub(crate) fn log(level: Level, message: &str) {
+    let level = match level {
+        Level::Trace => logging::Level::Trace,
+        Level::Debug => logging::Level::Debug,
+        Level::Info => logging::Level::Info,
+        Level::Warn => logging::Level::Warn,
+        Level::Error => logging::Level::Error,
+    };
+    logging::log(level, message);
+}
+
+pub(crate) fn add(name: &str, delta: u64) {
+    metrics::add(name, delta);
+}
+
+pub(crate) fn set(name: &str, value: f64) {
+    metrics::set(name, value);
+}

@@ -1,0 +1,473 @@
+//! The checkpoint coordinator: decides when a checkpoint is triggered, completed and given up.
+//!
+//! A state machine without I/O: messages and the time go in, [`CheckpointCommand`]s and [`CheckpointOutcome`]s come out.
+//!
+//! ```text
+//!             trigger             all acknowledged, nothing completing
+//!  (wanted) ----------> pending ---------------------------------------> publishing --> committing --> completed
+//!                          |                                                 |              |
+//!                          | expired, declined, overtaken, subsumed          | failed       | failed: the job restarts
+//!                          v                                                 v              v
+//!                        failed: segments discarded, tasks told            failed         completed, commit is repeated
+//! ```
+//!
+//! At most one checkpoint completes at a time. The manifest being durable is what completes it: from then on older
+//! pending ones are subsumed. Tasks are told, and older checkpoints deleted, only after its transactions are committed.
+
+mod command;
+mod pending;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use command::{CheckpointCommand, CheckpointFailure, CheckpointOutcome, CheckpointPurpose, Outputs};
+use pending::Pending;
+
+use super::chains::StateChains;
+use super::config::CheckpointConfig;
+use super::manifest::{CheckpointManifest, ManifestNode, ManifestNodeKind};
+use super::recovery::Recovery;
+use super::retention::{Deletion, Retention};
+use super::segment::{SegmentId, SegmentInfo};
+use super::storage::{StorageError, StorageErrorKind};
+use crate::graph::plan::ExecutionPlan;
+use crate::graph::spec::{JobSpec, NodeKind};
+use crate::ids::{Attempt, CheckpointId, OperatorId, SubtaskId, TaskIndex};
+use crate::key_group::MaxParallelism;
+use crate::snapshot::TaskSnapshot;
+use crate::time::{MonotonicTime, ProcessingTime};
+
+/// How long the checkpoint of a job whose input has ended waits after it has failed, in milliseconds.
+const FINAL_RETRY_MS: u64 = 1000;
+
+/// When something happens, by both of the host's clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// For pauses and timeouts.
+    pub monotonic: MonotonicTime,
+    /// For people.
+    pub processing: ProcessingTime,
+}
+
+/// What manifests say about the job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobDescription {
+    /// The job's name.
+    pub name: String,
+    /// The host, such as `cofferdam 0.1.0`.
+    pub engine: String,
+    /// The number of key groups.
+    pub max_parallelism: MaxParallelism,
+    /// The job's nodes.
+    pub nodes: Vec<ManifestNode>,
+}
+
+impl JobDescription {
+    /// Describes a job. `digests` names the component of each operator that has one.
+    pub fn new(spec: &JobSpec, engine: &str, digests: &BTreeMap<OperatorId, String>) -> Self {
+        let nodes = spec.nodes.iter().map(|node| {
+            let kind = match &node.kind {
+                NodeKind::Source => ManifestNodeKind::Source,
+                NodeKind::Operator(descriptor) => {
+                    let digest = digests.get(&node.id).cloned().unwrap_or_default();
+                    ManifestNodeKind::Operator { digest, slots: descriptor.slots.clone() }
+                }
+                NodeKind::Sink => ManifestNodeKind::Sink,
+            };
+            ManifestNode { id: node.id.clone(), parallelism: node.parallelism, kind }
+        });
+        let nodes = nodes.collect();
+        Self { name: spec.name.clone(), engine: engine.into(), max_parallelism: spec.max_parallelism, nodes }
+    }
+}
+
+/// A task, as far as checkpoints care.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct PlannedTask {
+    is_source: bool,
+    subtasks: Vec<SubtaskId>,
+}
+
+/// A checkpoint on its way from the last acknowledgement to the commit.
+#[derive(Debug)]
+struct Completing {
+    checkpoint: CheckpointId,
+    pending: Pending,
+    manifest: CheckpointManifest,
+    /// Whether the manifest is known to be durable.
+    published: bool,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Coordinator {
+    config: CheckpointConfig,
+    job: JobDescription,
+    tasks: Vec<PlannedTask>,
+    attempt: Option<Attempt>,
+    next: CheckpointId,
+    /// The newest completed checkpoint: later deltas continue its chains.
+    parent: Option<CheckpointId>,
+    chains: StateChains,
+    retention: Retention,
+    pending: BTreeMap<CheckpointId, Pending>,
+    completing: Option<Completing>,
+    ended: BTreeSet<TaskIndex>,
+    /// When the next periodic trigger is due.
+    due: Option<MonotonicTime>,
+    /// The earliest time of the next periodic trigger, by the pause.
+    paused_until: MonotonicTime,
+    /// One that is not periodic, and the earliest time for it.
+    wanted: Option<(CheckpointPurpose, MonotonicTime)>,
+    failures_in_a_row: u32,
+}
+
+impl Coordinator {
+    /// Returns a coordinator without an attempt.
+    pub fn new(config: CheckpointConfig, job: JobDescription, spec: &JobSpec, plan: &ExecutionPlan) -> Self {
+        let tasks = plan.tasks.iter().map(|task| {
+            let nodes = task.nodes.iter().map(|index| &spec.nodes[*index]);
+            let is_source = task.nodes.first().is_some_and(|index| spec.nodes[*index].kind == NodeKind::Source);
+            let subtasks = nodes.map(|node| SubtaskId { operator: node.id.clone(), index: task.subtask }).collect();
+            PlannedTask { is_source, subtasks }
+        });
+        Self {
+            config,
+            job,
+            tasks: tasks.collect(),
+            attempt: None,
+            next: CheckpointId(1),
+            parent: None,
+            chains: StateChains::default(),
+            retention: Retention::default(),
+            pending: BTreeMap::new(),
+            completing: None,
+            ended: BTreeSet::new(),
+            due: None,
+            paused_until: MonotonicTime(0),
+            wanted: None,
+            failures_in_a_row: 0,
+        }
+    }
+
+    /// Takes over what was found in the storage, before any task of a new attempt starts.
+    pub fn recovered(&mut self, recovery: &Recovery) {
+        self.next = self.next.max(recovery.next_checkpoint);
+        self.retention = recovery.retention.clone();
+        let newest = recovery.newest.as_ref().map(|point| &point.manifest);
+        self.parent = newest.map(|manifest| manifest.checkpoint);
+        self.chains = newest.map(|manifest| manifest.state.clone()).unwrap_or_default();
+    }
+
+    /// All tasks of an attempt run: checkpoints may be triggered.
+    pub fn begin(&mut self, attempt: Attempt, now: Now) {
+        self.attempt = Some(attempt);
+        self.ended.clear();
+        self.wanted = None;
+        self.failures_in_a_row = 0;
+        self.paused_until = now.monotonic;
+        self.due = self.config.interval_ms.map(|interval| now.monotonic.plus_ms(interval));
+    }
+
+    /// The attempt is over: what is pending is dropped. One that is being completed stays until its outcome is known.
+    pub fn end(&mut self) -> Outputs {
+        let mut out = Outputs::default();
+        self.attempt = None;
+        self.wanted = None;
+        let dropped = std::mem::take(&mut self.pending);
+        discard(&mut out, dropped.values().flat_map(Pending::segments).collect());
+        out
+    }
+
+    /// Whether the storage or the sinks have yet to answer.
+    pub fn is_completing(&self) -> bool {
+        self.completing.is_some()
+    }
+
+    /// Returns the newest completed checkpoint.
+    pub fn newest(&self) -> Option<CheckpointId> {
+        self.parent
+    }
+
+    /// Returns what deletes all checkpoints, and forgets them.
+    pub fn delete_all(&mut self) -> Deletion {
+        self.retention.trim(0)
+    }
+
+    /// Returns when [`Self::tick`] has something to do, if nothing happens before.
+    pub fn next_tick(&self) -> Option<MonotonicTime> {
+        self.attempt?;
+        let expiry = self.pending.values().map(|pending| pending.expires(self.config.timeout_ms)).min();
+        let wanted = self.wanted.map(|(_, at)| at);
+        let periodic = self.may_trigger_periodic().then(|| self.due.map(|due| due.max(self.paused_until))).flatten();
+        [expiry, wanted, periodic].into_iter().flatten().min()
+    }
+
+    /// Gives up what has expired and triggers what is due.
+    pub fn tick(&mut self, now: Now) -> Outputs {
+        let mut out = Outputs::default();
+        if self.attempt.is_none() {
+            return out;
+        }
+        let timeout_ms = self.config.timeout_ms;
+        let late = self.pending.iter().filter(|(_, pending)| pending.expires(timeout_ms) <= now.monotonic);
+        for checkpoint in late.map(|(id, _)| *id).collect::<Vec<_>>() {
+            let tasks = self.tasks.len();
+            let (first, missing) = self.pending[&checkpoint].missing(tasks).unwrap_or((TaskIndex(0), 0));
+            self.fail(checkpoint, CheckpointFailure::Expired { timeout_ms, missing, tasks, first }, now, &mut out);
+        }
+        self.trigger_what_is_due(now, &mut out);
+        out
+    }
+
+    /// Asks for a checkpoint that does not wait for the interval, such as the one before a stop.
+    pub fn request(&mut self, purpose: CheckpointPurpose, now: Now) -> Outputs {
+        let mut out = Outputs::default();
+        self.wanted = Some((purpose, now.monotonic));
+        self.trigger_what_is_due(now, &mut out);
+        out
+    }
+
+    /// A task's input has ended and it has finished. From here on it is triggered directly, for what is pending, too.
+    pub fn task_ended(&mut self, task: TaskIndex, now: Now) -> Outputs {
+        let mut out = Outputs::default();
+        if self.attempt.is_none() || !self.ended.insert(task) {
+            return out;
+        }
+        for (id, pending) in &self.pending {
+            let stop_sources = pending.stops_sources();
+            out.commands.push(CheckpointCommand::Trigger { checkpoint: *id, tasks: vec![task], stop_sources });
+        }
+        if self.ended.len() == self.tasks.len() && self.wanted.is_none() {
+            self.wanted = Some((CheckpointPurpose::Final, now.monotonic));
+            self.trigger_what_is_due(now, &mut out);
+        }
+        out
+    }
+
+    /// A task has taken its snapshot.
+    pub fn snapshot_taken(&mut self, snapshot: TaskSnapshot, now: Now) -> Outputs {
+        let mut out = Outputs::default();
+        let (checkpoint, task) = (snapshot.checkpoint, snapshot.task);
+        if self.attempt != Some(snapshot.attempt) || task.0 >= self.tasks.len() {
+            return out;
+        }
+        let Some(pending) = self.pending.get_mut(&checkpoint) else { return out };
+        if let Err(what) = pending.snapshot(snapshot, &self.tasks[task.0]) {
+            self.fail(checkpoint, CheckpointFailure::Unfit { task, what }, now, &mut out);
+        }
+        out
+    }
+
+    /// A task's part is durable: its segment, if it wrote one, and what its sinks prepared. Whatever comes too late, or
+    /// from an attempt that is over, is discarded.
+    pub fn acknowledged(&mut self, id: SegmentId, segment: Option<SegmentInfo>, now: Now) -> Outputs {
+        let mut out = Outputs::default();
+        let SegmentId { checkpoint, attempt, task } = id;
+        let pending = self.pending.get_mut(&checkpoint).filter(|_| self.attempt == Some(attempt) && task.0 < self.tasks.len());
+        let Some(pending) = pending else {
+            let unwanted = segment.map(|segment| segment.reference.id).filter(|segment| !self.is_named(*segment));
+            discard(&mut out, unwanted.into_iter().collect());
+            return out;
+        };
+        let written = segment.as_ref().map(|segment| segment.reference.id);
+        if let Err(what) = pending.acknowledge(task, segment, id) {
+            self.fail(checkpoint, CheckpointFailure::Unfit { task, what }, now, &mut out);
+            discard(&mut out, written.into_iter().filter(|segment| !self.is_named(*segment)).collect());
+        }
+        self.complete_what_is_ready(&mut out);
+        out
+    }
+
+    /// A task cannot take its part, or had to give up its alignment.
+    pub fn declined(&mut self, id: SegmentId, failure: CheckpointFailure, now: Now) -> Outputs {
+        let mut out = Outputs::default();
+        if self.attempt == Some(id.attempt) && self.pending.contains_key(&id.checkpoint) {
+            self.fail(id.checkpoint, failure, now, &mut out);
+        }
+        out
+    }
+
+    /// The manifest is durable: the checkpoint is completed. Its transactions are committed next.
+    pub fn published(&mut self, checkpoint: CheckpointId, now: Now) -> Outputs {
+        let mut out = Outputs::default();
+        let Some(completing) = self.completing.as_mut().filter(|completing| completing.checkpoint == checkpoint) else {
+            return out;
+        };
+        completing.published = true;
+        self.parent = Some(checkpoint);
+        self.chains = completing.manifest.state.clone();
+        self.retention.add(checkpoint, self.chains.segments().keys().copied());
+        let transactions = completing.manifest.transactions();
+        let Some(attempt) = self.attempt else {
+            // The tasks are gone; the next attempt finds the checkpoint and commits it.
+            self.completing = None;
+            return out;
+        };
+        let older: Vec<_> = self.pending.range(..checkpoint).map(|(id, _)| *id).collect();
+        for id in older {
+            self.fail(id, CheckpointFailure::Subsumed(checkpoint), now, &mut out);
+        }
+        if transactions.is_empty() {
+            self.finish_completing(now, &mut out);
+        } else {
+            out.commands.push(CheckpointCommand::CommitSinks { attempt, checkpoint, transactions });
+        }
+        out
+    }
+
+    /// The manifest was not published, or nobody knows.
+    pub fn publish_failed(&mut self, checkpoint: CheckpointId, error: &StorageError, now: Now) -> Outputs {
+        let mut out = Outputs::default();
+        let Some(completing) = self.completing.take_if(|completing| completing.checkpoint == checkpoint) else {
+            return out;
+        };
+        let message = error.to_string();
+        if error.outcome_unknown || error.kind == StorageErrorKind::Exists {
+            // Its segments may be named by a manifest that exists: they stay until the storage has been read again.
+            self.retention.add(checkpoint, completing.manifest.state.segments().keys().copied());
+            out.outcomes.push(CheckpointOutcome::Unsure { checkpoint, message });
+        } else if error.kind == StorageErrorKind::Fenced {
+            // The segments are left to the new owner.
+            out.outcomes.push(CheckpointOutcome::Fenced { message });
+        } else if self.attempt.is_none() {
+            discard(&mut out, completing.pending.segments());
+        } else {
+            self.give_up(checkpoint, &completing.pending, CheckpointFailure::Publish(message), now, &mut out);
+            self.after_failure(now, &mut out);
+        }
+        out
+    }
+
+    /// The transactions are committed.
+    pub fn committed(&mut self, checkpoint: CheckpointId, now: Now) -> Outputs {
+        let mut out = Outputs::default();
+        if self.completing.as_ref().is_some_and(|completing| completing.checkpoint == checkpoint && completing.published) {
+            self.finish_completing(now, &mut out);
+        }
+        out
+    }
+
+    /// The transactions could not be committed. The checkpoint exists; a restart repeats the commit.
+    pub fn commit_failed(&mut self, checkpoint: CheckpointId) {
+        self.completing.take_if(|completing| completing.checkpoint == checkpoint && completing.published);
+    }
+
+    /// Tells the tasks of a completed and committed checkpoint and deletes what it makes superfluous.
+    fn finish_completing(&mut self, now: Now, out: &mut Outputs) {
+        let Some(Completing { checkpoint, pending, manifest, .. }) = self.completing.take() else { return };
+        self.failures_in_a_row = 0;
+        if self.attempt.is_none() {
+            return;
+        }
+        self.paused_until = now.monotonic.plus_ms(self.config.min_pause_ms);
+        out.commands.push(CheckpointCommand::NotifyCompleted { checkpoint });
+        let deletion = self.retention.trim(self.config.retained as usize);
+        if !deletion.is_empty() {
+            out.commands.push(CheckpointCommand::Delete(deletion));
+        }
+        out.outcomes.push(CheckpointOutcome::Completed {
+            checkpoint,
+            purpose: pending.purpose,
+            is_final: manifest.is_final,
+            duration_ms: now.monotonic.since_ms(pending.triggered.monotonic),
+            written_bytes: pending.written().map(|segment| segment.reference.length).sum(),
+            state_bytes: manifest.state.segments().values().map(|segment| segment.length).sum(),
+            alignment_us_max: pending.alignment_us_max(),
+        });
+        self.complete_what_is_ready(out);
+        self.trigger_what_is_due(now, out);
+    }
+
+    /// Publishes the newest checkpoint that all tasks have acknowledged, unless one is on its way already.
+    fn complete_what_is_ready(&mut self, out: &mut Outputs) {
+        let Some(attempt) = self.attempt.filter(|_| self.completing.is_none()) else { return };
+        let tasks = self.tasks.len();
+        let ready = self.pending.iter().rev().find(|(_, pending)| pending.missing(tasks).is_none()).map(|(id, _)| *id);
+        let Some((checkpoint, pending)) = ready.and_then(|id| Some((id, self.pending.remove(&id)?))) else { return };
+        let manifest = pending.manifest(&self.job, checkpoint, attempt, (self.parent, &self.chains));
+        let bytes = manifest.encode();
+        out.commands.push(CheckpointCommand::PublishManifest { attempt, checkpoint, bytes });
+        self.completing = Some(Completing { checkpoint, pending, manifest, published: false });
+    }
+
+    fn may_trigger_periodic(&self) -> bool {
+        let in_flight = self.pending.len() + usize::from(self.completing.is_some());
+        let nothing_special = self.wanted.is_none()
+            && self.ended.len() < self.tasks.len()
+            && !self.pending.values().any(Pending::stops_sources)
+            && !self.completing.as_ref().is_some_and(|completing| completing.pending.stops_sources());
+        nothing_special && in_flight < self.config.max_concurrent as usize
+    }
+
+    fn trigger_what_is_due(&mut self, now: Now, out: &mut Outputs) {
+        if self.attempt.is_none() {
+            return;
+        }
+        if let Some((purpose, _)) = self.wanted.take_if(|(_, at)| *at <= now.monotonic) {
+            self.trigger(purpose, now, out);
+        }
+        let due = self.due.is_some_and(|due| due.max(self.paused_until) <= now.monotonic);
+        if due && self.may_trigger_periodic() {
+            self.due = self.config.interval_ms.map(|interval| now.monotonic.plus_ms(interval));
+            self.trigger(CheckpointPurpose::Periodic, now, out);
+        }
+    }
+
+    fn trigger(&mut self, purpose: CheckpointPurpose, now: Now, out: &mut Outputs) {
+        let checkpoint = self.next;
+        self.next = CheckpointId(checkpoint.0 + 1);
+        let told = |task: &TaskIndex| self.tasks[task.0].is_source || self.ended.contains(task);
+        let tasks = (0..self.tasks.len()).map(TaskIndex).filter(told).collect();
+        let pending = Pending::new(purpose, now);
+        out.commands.push(CheckpointCommand::Trigger { checkpoint, tasks, stop_sources: pending.stops_sources() });
+        self.pending.insert(checkpoint, pending);
+    }
+
+    /// Gives a pending checkpoint up.
+    fn fail(&mut self, checkpoint: CheckpointId, failure: CheckpointFailure, now: Now, out: &mut Outputs) {
+        let Some(pending) = self.pending.remove(&checkpoint) else { return };
+        self.give_up(checkpoint, &pending, failure, now, out);
+        if !matches!(out.outcomes.last(), Some(CheckpointOutcome::Failed { failure: CheckpointFailure::Subsumed(_), .. })) {
+            self.after_failure(now, out);
+        }
+    }
+
+    fn give_up(&mut self, checkpoint: CheckpointId, pending: &Pending, failure: CheckpointFailure, now: Now, out: &mut Outputs) {
+        out.commands.push(CheckpointCommand::NotifyAborted { checkpoint });
+        discard(out, pending.segments());
+        let purpose = pending.purpose;
+        out.outcomes.push(CheckpointOutcome::Failed { checkpoint, purpose, failure: failure.clone() });
+        if purpose == CheckpointPurpose::Final {
+            self.wanted = Some((CheckpointPurpose::Final, now.monotonic.plus_ms(FINAL_RETRY_MS)));
+        }
+        if failure.counts() {
+            self.failures_in_a_row += 1;
+            if self.failures_in_a_row > self.config.tolerable_failures {
+                out.outcomes.push(CheckpointOutcome::TooManyFailures { failures: self.failures_in_a_row, last: failure });
+            }
+        }
+    }
+
+    /// A place is free: another checkpoint may complete or begin.
+    fn after_failure(&mut self, now: Now, out: &mut Outputs) {
+        if matches!(out.outcomes.last(), Some(CheckpointOutcome::TooManyFailures { .. })) {
+            return; // The attempt is about to end.
+        }
+        self.complete_what_is_ready(out);
+        self.trigger_what_is_due(now, out);
+    }
+
+    /// Whether a segment belongs to a checkpoint that exists, may exist or may yet complete.
+    fn is_named(&self, segment: SegmentId) -> bool {
+        let completing = self.completing.as_ref().is_some_and(|completing| completing.pending.names(segment));
+        completing || self.pending.values().any(|pending| pending.names(segment)) || self.retention.names(segment)
+    }
+}
+
+fn discard(out: &mut Outputs, segments: Vec<SegmentId>) {
+    if !segments.is_empty() {
+        out.commands.push(CheckpointCommand::Discard { segments });
+    }
+}

@@ -1,0 +1,123 @@
+//! A checkpoint that is being taken: who has acknowledged it, and the manifest that comes of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::command::CheckpointPurpose;
+use super::{JobDescription, Now, PlannedTask};
+use crate::checkpoint::chains::StateChains;
+use crate::checkpoint::manifest::CheckpointManifest;
+use crate::checkpoint::segment::{SegmentId, SegmentInfo};
+use crate::ids::{Attempt, CheckpointId, TaskIndex};
+use crate::snapshot::{SubtaskSnapshot, TaskSnapshot};
+use crate::time::MonotonicTime;
+
+/// A checkpoint in flight.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) purpose: CheckpointPurpose,
+    pub(super) triggered: Now,
+    snapshots: BTreeMap<TaskIndex, TaskSnapshot>,
+    acknowledged: BTreeMap<TaskIndex, Option<SegmentInfo>>,
+}
+
+impl Pending {
+    pub(super) fn new(purpose: CheckpointPurpose, triggered: Now) -> Self {
+        Self { purpose, triggered, snapshots: BTreeMap::new(), acknowledged: BTreeMap::new() }
+    }
+
+    pub(super) fn expires(&self, timeout_ms: u64) -> MonotonicTime {
+        self.triggered.monotonic.plus_ms(timeout_ms)
+    }
+
+    pub(super) fn stops_sources(&self) -> bool {
+        self.purpose == CheckpointPurpose::Stop
+    }
+
+    /// Takes what a task knew at the cut. A repeated one is ignored.
+    pub(super) fn snapshot(&mut self, snapshot: TaskSnapshot, task: &PlannedTask) -> Result<(), String> {
+        let ids: Vec<_> = snapshot.subtasks.iter().map(|subtask| &subtask.id).collect();
+        if ids != task.subtasks.iter().collect::<Vec<_>>() {
+            return Err(format!("its snapshot is that of {} other subtasks", ids.len()));
+        }
+        self.snapshots.entry(snapshot.task).or_insert(snapshot);
+        Ok(())
+    }
+
+    /// Takes a task's acknowledgement. A repeated one is ignored.
+    pub(super) fn acknowledge(
+        &mut self,
+        task: TaskIndex,
+        segment: Option<SegmentInfo>,
+        expected: SegmentId,
+    ) -> Result<(), String> {
+        let Some(snapshot) = self.snapshots.get(&task) else {
+            return Err("it has taken no snapshot".into());
+        };
+        if let Some(segment) = &segment {
+            if segment.reference.id != expected {
+                return Err(format!("its segment is {}", segment.reference.id));
+            }
+            if segment.tables != snapshot.tables {
+                return Err("its segment has other tables than its snapshot".into());
+            }
+            if let Some(section) = segment.sections.iter().find(|section| !snapshot.groups.contains(&section.group.0)) {
+                return Err(format!("key group {} is not its own", section.group.0));
+            }
+        }
+        self.acknowledged.entry(task).or_insert(segment);
+        Ok(())
+    }
+
+    /// Returns the first task that has not acknowledged, and how many have not.
+    pub(super) fn missing(&self, tasks: usize) -> Option<(TaskIndex, usize)> {
+        let missing = tasks - self.acknowledged.len();
+        (0..tasks).map(TaskIndex).find(|task| !self.acknowledged.contains_key(task)).map(|first| (first, missing))
+    }
+
+    pub(super) fn names(&self, segment: SegmentId) -> bool {
+        self.written().any(|written| written.reference.id == segment)
+    }
+
+    pub(super) fn written(&self) -> impl Iterator<Item = &SegmentInfo> {
+        self.acknowledged.values().flatten()
+    }
+
+    pub(super) fn segments(&self) -> Vec<SegmentId> {
+        self.written().map(|segment| segment.reference.id).collect()
+    }
+
+    pub(super) fn alignment_us_max(&self) -> u64 {
+        self.snapshots.values().map(|snapshot| snapshot.alignment_us).max().unwrap_or(0)
+    }
+
+    /// Returns the manifest, once all tasks have acknowledged.
+    pub(super) fn manifest(
+        &self,
+        job: &JobDescription,
+        checkpoint: CheckpointId,
+        attempt: Attempt,
+        parent: (Option<CheckpointId>, &StateChains),
+    ) -> CheckpointManifest {
+        let written: Vec<_> = self.written().cloned().collect();
+        let mut subtasks: Vec<SubtaskSnapshot> =
+            self.snapshots.values().flat_map(|snapshot| snapshot.subtasks.iter().cloned()).collect();
+        subtasks.sort_by(|a, b| a.id.cmp(&b.id));
+        debug_assert_eq!(
+            subtasks.iter().map(|subtask| &subtask.id).collect::<BTreeSet<_>>().len(),
+            job.nodes.iter().map(|node| node.parallelism as usize).sum::<usize>()
+        );
+        CheckpointManifest {
+            job: job.name.clone(),
+            checkpoint,
+            attempt,
+            parent: parent.0,
+            created: self.triggered.processing,
+            engine: job.engine.clone(),
+            max_parallelism: job.max_parallelism,
+            is_final: subtasks.iter().all(|subtask| subtask.finished),
+            nodes: job.nodes.clone(),
+            subtasks,
+            state: parent.1.advance(&written),
+        }
+    }
+}

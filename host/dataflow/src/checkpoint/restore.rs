@@ -1,0 +1,292 @@
+//! From a completed checkpoint to what each task of a plan begins with. Works at any parallelism: key groups move as
+//! units, splits are found by name, watermarks are the least of those that contribute.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use super::chains::{Chain, StateChains};
+use super::manifest::{CheckpointManifest, ManifestNode, ManifestNodeKind};
+use super::segment::{SegmentError, SegmentId, SegmentReader, SegmentRef};
+use super::storage::CheckpointStorage;
+use crate::connector::SplitPosition;
+use crate::graph::plan::{ExecutionPlan, TaskPlan};
+use crate::graph::spec::{JobSpec, NodeKind};
+use crate::ids::{CheckpointId, OperatorId, SubtaskId};
+use crate::key_group::KeyGroup;
+use crate::snapshot::{SectionKind, SubtaskPart, SubtaskSnapshot, TableId};
+use crate::time::Watermark;
+
+/// What the tasks of an attempt begin with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestorePlan {
+    /// The checkpoint.
+    pub checkpoint: CheckpointId,
+    /// One for each task of the plan.
+    pub tasks: Vec<TaskRestore>,
+    /// Where to go on reading, by source and split; whichever subtask gets the split.
+    pub positions: BTreeMap<OperatorId, BTreeMap<String, SplitPosition>>,
+    /// For people: what differs from the job that took the checkpoint.
+    pub notices: Vec<String>,
+}
+
+/// What one task begins with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskRestore {
+    /// One for each subtask of the chain, in chain order.
+    pub subtasks: Vec<SubtaskRestore>,
+    /// The keyed state to load.
+    pub tables: Vec<TableRestore>,
+    /// The segments that tables name.
+    pub segments: BTreeMap<SegmentId, SegmentRef>,
+}
+
+/// What one subtask begins with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubtaskRestore {
+    /// The subtask.
+    pub id: SubtaskId,
+    /// The watermark it had forwarded.
+    pub watermark: Option<Watermark>,
+    /// Whether all its input had ended and its `finish` had run: it does not run again.
+    pub finished: bool,
+}
+
+/// The part of a table that a task owns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableRestore {
+    /// The table.
+    pub table: TableId,
+    /// Key groups with state, and the segments to apply for each, oldest first.
+    pub groups: BTreeMap<KeyGroup, Chain>,
+}
+
+/// A checkpoint that this job cannot start from.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("restore-incompatible: checkpoint {checkpoint}: {what}")]
+pub struct Incompatible {
+    /// The checkpoint.
+    pub checkpoint: CheckpointId,
+    /// What does not fit.
+    pub what: String,
+}
+
+impl RestorePlan {
+    /// Deals a checkpoint out to the tasks of a plan. `digests` names the component of each operator.
+    ///
+    /// # Errors
+    /// [`Incompatible`] for a job of another name or number of key groups, state that nobody takes over, a slot whose
+    /// kind or codec has changed, and an operator that had finished in part and runs at another parallelism.
+    pub fn new(
+        manifest: &CheckpointManifest,
+        spec: &JobSpec,
+        plan: &ExecutionPlan,
+        digests: &BTreeMap<OperatorId, String>,
+    ) -> Result<Self, Incompatible> {
+        let mut dealing = Dealing { manifest, spec, notices: Vec::new() };
+        dealing.check_job()?;
+        for node in &manifest.nodes {
+            dealing.check_node(node, digests)?;
+        }
+        for node in spec.nodes.iter().filter(|node| !manifest.nodes.iter().any(|old| old.id == node.id)) {
+            dealing.notices.push(format!("\"{}\" is not in the checkpoint and begins empty", node.id));
+        }
+        let tasks = plan.tasks.iter().map(|task| dealing.task(task)).collect::<Result<_, _>>()?;
+        let positions = dealing.positions()?;
+        Ok(Self { checkpoint: manifest.checkpoint, tasks, positions, notices: dealing.notices })
+    }
+}
+
+impl TaskRestore {
+    /// Reads all keyed state of the task: hands encoded entries to `each`, in the order to apply them. Blocks.
+    ///
+    /// # Errors
+    /// [`SegmentError`] if a segment is missing or damaged, or what `each` returned.
+    pub fn read<E: From<SegmentError>>(
+        &self,
+        storage: &dyn CheckpointStorage,
+        mut each: impl FnMut(&TableId, KeyGroup, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        // A chain names segments of ascending checkpoints, so one pass over all segments meets each chain in its order.
+        for reference in self.segments.values() {
+            let source = storage.open_segment(reference.id).map_err(SegmentError::from)?;
+            let reader = SegmentReader::open(source, reference)?;
+            let mut wanted = self.wanted(reference.id);
+            for section in reader.sections() {
+                let table = &reader.header().tables[usize::from(section.table)];
+                let Some(is_first) = wanted.remove(&(table, section.group)) else { continue };
+                if section.kind == SectionKind::Base && !is_first {
+                    let what = format!("key group {} has a base after other sections", section.group.0);
+                    return Err(SegmentError::Damaged { segment: reference.id, what }.into());
+                }
+                reader.read(section, |bytes| each(table, section.group, bytes))?;
+            }
+            if let Some(((table, group), _)) = wanted.first_key_value() {
+                let what = format!("it lacks key group {} of \"{}\" in \"{}\"", group.0, table.slot, table.operator);
+                return Err(SegmentError::Damaged { segment: reference.id, what }.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the sections to read from a segment, and whether each is the first of its chain.
+    fn wanted(&self, segment: SegmentId) -> BTreeMap<(&TableId, KeyGroup), bool> {
+        let groups = self.tables.iter().flat_map(|part| part.groups.iter().map(|(group, chain)| (&part.table, *group, chain)));
+        let wanted = groups.filter(|(_, _, chain)| chain.contains(&segment));
+        wanted.map(|(table, group, chain)| ((table, group), chain.first() == Some(&segment))).collect()
+    }
+}
+
+struct Dealing<'a> {
+    manifest: &'a CheckpointManifest,
+    spec: &'a JobSpec,
+    notices: Vec<String>,
+}
+
+impl Dealing<'_> {
+    fn refuse<T>(&self, what: String) -> Result<T, Incompatible> {
+        Err(Incompatible { checkpoint: self.manifest.checkpoint, what })
+    }
+
+    fn check_job(&self) -> Result<(), Incompatible> {
+        let (was, is) = (self.manifest.max_parallelism.get(), self.spec.max_parallelism.get());
+        if self.manifest.job != self.spec.name {
+            return self.refuse(format!("it belongs to the job \"{}\", not to \"{}\"", self.manifest.job, self.spec.name));
+        }
+        if was != is {
+            return self.refuse(format!("max-parallelism was {was} and cannot become {is}: keys would change their group"));
+        }
+        Ok(())
+    }
+
+    /// Whether a node left anything behind that somebody must take over.
+    fn has_state(&self, id: &OperatorId) -> bool {
+        let in_tables = self.manifest.state.tables().keys().any(|table| table.operator == *id);
+        in_tables
+            || self.subtasks(id).any(|subtask| match &subtask.part {
+                SubtaskPart::Source { positions } => !positions.is_empty(),
+                SubtaskPart::Operator { .. } => false,
+                SubtaskPart::Sink { transactions } => !transactions.is_empty(),
+            })
+    }
+
+    fn subtasks(&self, id: &OperatorId) -> impl Iterator<Item = &SubtaskSnapshot> {
+        self.manifest.subtasks.iter().filter(move |subtask| subtask.id.operator == *id)
+    }
+
+    fn check_node(&mut self, old: &ManifestNode, digests: &BTreeMap<OperatorId, String>) -> Result<(), Incompatible> {
+        let id = &old.id;
+        let Some(node) = self.spec.node(id) else {
+            if self.has_state(id) {
+                return self.refuse(format!("{} \"{id}\" has state in it and is not in the job", old.kind.name()));
+            }
+            self.notices.push(format!("{} \"{id}\" is gone; it had no state", old.kind.name()));
+            return Ok(());
+        };
+        match (&old.kind, &node.kind) {
+            (ManifestNodeKind::Operator { digest, .. }, NodeKind::Operator(_)) => {
+                if digests.get(id).is_some_and(|now| now != digest) {
+                    self.notices.push(format!("the component of \"{id}\" has changed"));
+                }
+                self.check_slots(old)
+            }
+            (ManifestNodeKind::Source, NodeKind::Source) | (ManifestNodeKind::Sink, NodeKind::Sink) => Ok(()),
+            (kind, _) => self.refuse(format!("\"{id}\" was a {} and is something else", kind.name())),
+        }
+    }
+
+    fn check_slots(&mut self, old: &ManifestNode) -> Result<(), Incompatible> {
+        let (ManifestNodeKind::Operator { slots, .. }, Some(NodeKind::Operator(descriptor))) =
+            (&old.kind, self.spec.node(&old.id).map(|node| &node.kind))
+        else {
+            return Ok(());
+        };
+        for table in self.manifest.state.tables().keys().filter(|table| table.operator == old.id) {
+            let what = format!("slot \"{}\" of \"{}\"", table.slot, old.id);
+            let was = slots.iter().find(|slot| slot.name == table.slot);
+            let is = descriptor.slots.iter().find(|slot| slot.name == table.slot);
+            let (Some(was), Some(is)) = (was, is) else {
+                return self.refuse(format!("{what} has state in it and is not declared"));
+            };
+            if was.kind != is.kind {
+                return self.refuse(format!("{what} was of kind {} and is of kind {}", was.kind.name(), is.kind.name()));
+            }
+            if was.codec != is.codec {
+                return self.refuse(format!("{what} was encoded as \"{}\" and is as \"{}\"", was.codec, is.codec));
+            }
+            if was.schema != is.schema {
+                self.notices.push(format!("{what} has another schema"));
+            }
+        }
+        Ok(())
+    }
+
+    fn task(&self, task: &TaskPlan) -> Result<TaskRestore, Incompatible> {
+        let nodes = task.nodes.iter().map(|index| &self.spec.nodes[*index]);
+        let ids: Vec<&OperatorId> = nodes.map(|node| &node.id).collect();
+        let subtasks = ids.iter().map(|id| self.subtask(id, task)).collect::<Result<_, _>>()?;
+        let (mut tables, mut segments) = (Vec::new(), BTreeMap::new());
+        for (table, groups) in self.manifest.state.tables().iter().filter(|(table, _)| ids.contains(&&table.operator)) {
+            let owned = groups.range(KeyGroup(task.groups.start)..KeyGroup(task.groups.end));
+            let groups: BTreeMap<_, _> = owned.map(|(group, chain)| (*group, chain.clone())).collect();
+            segments.extend(groups.values().flatten().map(|id| (*id, reference(&self.manifest.state, *id))));
+            tables.push(TableRestore { table: table.clone(), groups });
+        }
+        Ok(TaskRestore { subtasks, tables, segments })
+    }
+
+    fn subtask(&self, operator: &OperatorId, task: &TaskPlan) -> Result<SubtaskRestore, Incompatible> {
+        let id = SubtaskId { operator: operator.clone(), index: task.subtask };
+        let Some(old) = self.manifest.nodes.iter().find(|node| node.id == *operator) else {
+            return Ok(SubtaskRestore { id, watermark: None, finished: false });
+        };
+        if old.parallelism == task.parallelism {
+            let Some(own) = self.subtasks(operator).find(|subtask| subtask.id == id) else {
+                return self.refuse(format!("subtask {id} is missing"));
+            };
+            return Ok(SubtaskRestore { id, watermark: own.watermark, finished: own.finished });
+        }
+        let finished = self.subtasks(operator).filter(|subtask| subtask.finished).count();
+        let all_finished = finished == old.parallelism as usize;
+        // A source that has finished in part goes on with the splits that have not.
+        if finished > 0 && !all_finished && old.kind != ManifestNodeKind::Source {
+            let (was, is) = (old.parallelism, task.parallelism);
+            return self.refuse(format!(
+                "{finished} of {was} subtasks of \"{operator}\" had finished; it cannot go on with {is}, only with {was}"
+            ));
+        }
+        let contributes = |subtask: &&SubtaskSnapshot| {
+            old.kind == ManifestNodeKind::Source || overlap(&self.old_range(subtask.id.index, old), &task.groups)
+        };
+        let watermark = self.subtasks(operator).filter(contributes).map(|subtask| subtask.watermark).min().flatten();
+        Ok(SubtaskRestore { id, watermark, finished: all_finished })
+    }
+
+    fn old_range(&self, index: u32, old: &ManifestNode) -> Range<u16> {
+        self.manifest.max_parallelism.range(index, old.parallelism)
+    }
+
+    fn positions(&self) -> Result<BTreeMap<OperatorId, BTreeMap<String, SplitPosition>>, Incompatible> {
+        let mut positions: BTreeMap<OperatorId, BTreeMap<String, SplitPosition>> = BTreeMap::new();
+        for subtask in &self.manifest.subtasks {
+            let SubtaskPart::Source { positions: found } = &subtask.part else { continue };
+            let splits = positions.entry(subtask.id.operator.clone()).or_default();
+            for position in found {
+                if splits.insert(position.split.clone(), position.clone()).is_some() {
+                    let what = format!("source \"{}\" has two positions for split {:?}", subtask.id.operator, position.split);
+                    return self.refuse(what);
+                }
+            }
+        }
+        let known: BTreeSet<_> = self.spec.nodes.iter().map(|node| &node.id).collect();
+        positions.retain(|id, _| known.contains(id));
+        Ok(positions)
+    }
+}
+
+fn overlap(a: &Range<u16>, b: &Range<u16>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+fn reference(state: &StateChains, id: SegmentId) -> SegmentRef {
+    *state.segment(id).expect("a manifest's chains name listed segments")
+}

@@ -1,0 +1,242 @@
+//! Where checkpoints are kept: the storage that the engine needs, as a trait.
+//!
+//! Calls block and may be slow; no task calls them between two records. What a call must leave durable, and in which
+//! order, is part of its contract: a checkpoint exists exactly if its manifest does.
+
+use std::io;
+
+use super::segment::SegmentId;
+use crate::ids::{Attempt, CheckpointId};
+
+/// The counters that no restart and no second process may repeat.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fence {
+    /// The newest attempt; older ones may not publish. 0 before the first.
+    pub attempt: u64,
+    /// A checkpoint id that was at or above all ids in use when that attempt began.
+    pub checkpoint: u64,
+}
+
+/// A file of state that is being written. Nothing refers to it before it is synced.
+pub trait SegmentFile: io::Write + Send {
+    /// Makes the file and its name durable. On an error the file is lost: it is deleted, not synced again.
+    ///
+    /// # Errors
+    /// [`StorageError`].
+    fn sync(self: Box<Self>) -> Result<(), StorageError>;
+}
+
+/// A file of state that is read at any place.
+pub trait SegmentSource {
+    /// Returns the file's length in bytes.
+    fn length(&self) -> u64;
+
+    /// Fills `buffer` from `offset` on.
+    ///
+    /// # Errors
+    /// [`StorageError`], of kind [`StorageErrorKind::Damaged`] if the file ends before.
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), StorageError>;
+}
+
+impl SegmentSource for &[u8] {
+    fn length(&self) -> u64 {
+        self.len() as u64
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), StorageError> {
+        let start = usize::try_from(offset).ok().filter(|start| *start <= self.len());
+        let bytes = start.and_then(|start| self[start..].get(..buffer.len()));
+        let Some(bytes) = bytes else {
+            return Err(StorageError::new(
+                StorageErrorKind::Damaged,
+                format!("the file ends before byte {offset} and its block"),
+            ));
+        };
+        buffer.copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+impl<S: SegmentSource + ?Sized> SegmentSource for Box<S> {
+    fn length(&self) -> u64 {
+        (**self).length()
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), StorageError> {
+        (**self).read_exact_at(offset, buffer)
+    }
+}
+
+/// Keeps the checkpoints of one job, for one process at a time.
+pub trait CheckpointStorage: Send + Sync {
+    /// Returns the counters as they were last made durable.
+    ///
+    /// # Errors
+    /// [`StorageError`].
+    fn fence(&self) -> Result<Fence, StorageError>;
+
+    /// Makes larger counters durable. From then on older attempts are fenced, and what earlier attempts published is
+    /// either durable or gone.
+    ///
+    /// # Errors
+    /// [`StorageError`], of kind [`StorageErrorKind::Fenced`] if the attempt is not larger than the stored one.
+    fn raise_fence(&self, fence: Fence) -> Result<(), StorageError>;
+
+    /// Checks that no other attempt has begun. Called before anything that cannot be undone.
+    ///
+    /// # Errors
+    /// [`StorageError`], of kind [`StorageErrorKind::Fenced`] if a newer attempt exists.
+    fn check_fence(&self, attempt: Attempt) -> Result<(), StorageError> {
+        let newest = self.fence()?.attempt;
+        if newest == attempt.0 {
+            return Ok(());
+        }
+        let message = format!("attempt {attempt} is not the newest, which is {newest}; another process has taken the job over");
+        Err(StorageError::new(StorageErrorKind::Fenced, message))
+    }
+
+    /// Creates a file of state.
+    ///
+    /// # Errors
+    /// [`StorageError`], of kind [`StorageErrorKind::Exists`] if there is one of that name.
+    fn create_segment(&self, id: SegmentId) -> Result<Box<dyn SegmentFile>, StorageError>;
+
+    /// Opens a file of state.
+    ///
+    /// # Errors
+    /// [`StorageError`], of kind [`StorageErrorKind::NotFound`] if there is none.
+    fn open_segment(&self, id: SegmentId) -> Result<Box<dyn SegmentSource>, StorageError>;
+
+    /// Returns all files of state, ascending.
+    ///
+    /// # Errors
+    /// [`StorageError`].
+    fn segments(&self) -> Result<Vec<SegmentId>, StorageError>;
+
+    /// Deletes a file of state. A missing one is fine.
+    ///
+    /// # Errors
+    /// [`StorageError`].
+    fn delete_segment(&self, id: SegmentId) -> Result<(), StorageError>;
+
+    /// Makes a checkpoint exist: checks the fence, then publishes the manifest durably and atomically. It never
+    /// replaces one. All segments it names must have been synced.
+    ///
+    /// # Errors
+    /// [`StorageError`]. If [`StorageError::outcome_unknown`], the checkpoint may exist.
+    fn publish_manifest(&self, attempt: Attempt, id: CheckpointId, bytes: &[u8]) -> Result<(), StorageError>;
+
+    /// Returns all checkpoints that exist, ascending.
+    ///
+    /// # Errors
+    /// [`StorageError`].
+    fn manifests(&self) -> Result<Vec<CheckpointId>, StorageError>;
+
+    /// Reads a manifest.
+    ///
+    /// # Errors
+    /// [`StorageError`], of kind [`StorageErrorKind::NotFound`] if there is none.
+    fn read_manifest(&self, id: CheckpointId) -> Result<Vec<u8>, StorageError>;
+
+    /// Deletes a checkpoint's manifest and its mark, durably, but no segment. A missing one is fine.
+    ///
+    /// # Errors
+    /// [`StorageError`].
+    fn delete_checkpoint(&self, id: CheckpointId) -> Result<(), StorageError>;
+
+    /// Notes durably that all transactions of a checkpoint have been committed.
+    ///
+    /// # Errors
+    /// [`StorageError`].
+    fn mark_committed(&self, id: CheckpointId) -> Result<(), StorageError>;
+
+    /// Whether [`Self::mark_committed`] was called for a checkpoint.
+    ///
+    /// # Errors
+    /// [`StorageError`].
+    fn is_committed(&self, id: CheckpointId) -> Result<bool, StorageError>;
+
+    /// Returns the last checkpoint of a job that has finished; `None` if it has not.
+    ///
+    /// # Errors
+    /// [`StorageError`].
+    fn finished(&self) -> Result<Option<CheckpointId>, StorageError>;
+
+    /// Notes durably that the job has finished with this checkpoint.
+    ///
+    /// # Errors
+    /// [`StorageError`].
+    fn mark_finished(&self, id: CheckpointId) -> Result<(), StorageError>;
+
+    /// Forgets durably that the job has finished.
+    ///
+    /// # Errors
+    /// [`StorageError`].
+    fn clear_finished(&self) -> Result<(), StorageError>;
+
+    /// Removes what a process that died left half written (never a synced segment or a manifest) and returns how many
+    /// files those were.
+    ///
+    /// # Errors
+    /// [`StorageError`].
+    fn remove_leftovers(&self) -> Result<usize, StorageError>;
+}
+
+/// What kind of error it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StorageErrorKind {
+    /// There is no such file.
+    NotFound,
+    /// There is such a file, and it is not replaced.
+    Exists,
+    /// No space, or a quota is reached.
+    Full,
+    /// Another process or attempt owns the storage.
+    Fenced,
+    /// A file that is not what was written.
+    Damaged,
+    /// Any other error of the file system.
+    Io,
+}
+
+/// A storage operation that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct StorageError {
+    /// What kind of error it is.
+    pub kind: StorageErrorKind,
+    /// Whether what was asked for may have happened nevertheless.
+    pub outcome_unknown: bool,
+    /// The act, the file and its state.
+    pub message: String,
+    /// What the operating system said.
+    #[source]
+    pub source: Option<io::Error>,
+}
+
+impl StorageError {
+    /// Returns an error after which nothing has happened.
+    pub fn new(kind: StorageErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, outcome_unknown: false, message: message.into(), source: None }
+    }
+
+    /// Returns an error that the operating system gave; the kind follows from it.
+    pub fn io(message: impl Into<String>, source: io::Error) -> Self {
+        let kind = match source.kind() {
+            io::ErrorKind::NotFound => StorageErrorKind::NotFound,
+            io::ErrorKind::AlreadyExists => StorageErrorKind::Exists,
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => StorageErrorKind::Full,
+            io::ErrorKind::UnexpectedEof => StorageErrorKind::Damaged,
+            _ => StorageErrorKind::Io,
+        };
+        Self { kind, outcome_unknown: false, message: message.into(), source: Some(source) }
+    }
+
+    /// Adds that what was asked for may have happened.
+    #[must_use]
+    pub fn with_unknown_outcome(mut self) -> Self {
+        self.outcome_unknown = true;
+        self
+    }
+}

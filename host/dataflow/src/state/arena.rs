@@ -1,0 +1,269 @@
+//! Where state entries live: chunks of bytes, addressed by 4-byte references, recycled by size class.
+//!
+//! An entry is a header of 12 bytes (epoch of the last write, key length, key group, value length and tombstone bit), the
+//! key and the value, rounded up to a size class. A reference stays valid, and at its
+//! place, until it is freed. Nothing here knows of snapshots or indexes.
+
+use crate::key_group::KeyGroup;
+
+/// Units of 8 bytes: 2^15 chunks of 2^17 units are 32 GiB.
+const UNIT: usize = 8;
+const CHUNK_UNITS_LOG2: u32 = 17;
+const CHUNK_BYTES: usize = UNIT << CHUNK_UNITS_LOG2;
+/// The first chunk is small, since many operators hold little.
+const FIRST_CHUNK_BYTES: usize = 64 << 10;
+/// Entries above this get a chunk of their own.
+const LARGE_BYTES: usize = CHUNK_BYTES / 4;
+const HEADER_BYTES: usize = 12;
+/// Marks a tombstone in the value's length, which is kept so that the entry's size class is known.
+const DELETED_BIT: u32 = 1 << 31;
+/// The most chunks that references can tell apart.
+const CHUNKS_MAX: usize = 1 << (u32::BITS - CHUNK_UNITS_LOG2);
+
+/// The `written` of a freed entry: later than any cut, so that no snapshot takes it for its own.
+pub(super) const FREED: u32 = u32::MAX;
+
+/// Where an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct EntryRef(pub(super) u32);
+
+/// The arena is full: 32 GiB of entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ArenaFull;
+
+/// An entry, read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry<'a> {
+    /// The epoch of the last write.
+    pub(super) written: u32,
+    /// Whether the key has no value: a tombstone, until the deletion is part of a completed checkpoint.
+    pub(super) deleted: bool,
+    pub(super) group: KeyGroup,
+    pub(super) key: &'a [u8],
+    /// Empty if deleted.
+    pub(super) value: &'a [u8],
+}
+
+#[derive(Default)]
+pub(super) struct Arena {
+    chunks: Vec<Box<[u8]>>,
+    /// Places of freed entries, by size class.
+    free: Vec<Vec<u32>>,
+    /// Chunks that held one large entry, which is gone.
+    free_chunks: Vec<u32>,
+    /// The chunk that is being filled, and from where.
+    open: Option<(u32, usize)>,
+    /// Bytes of all chunks.
+    allocated: usize,
+}
+
+impl Arena {
+    /// Returns the bytes that the arena holds from the allocator.
+    pub(super) fn allocated_bytes(&self) -> usize {
+        self.allocated + self.free.iter().map(|list| list.capacity() * 4).sum::<usize>()
+    }
+
+    /// Places a new entry.
+    pub(super) fn insert(&mut self, written: u32, group: KeyGroup, key: &[u8], value: &[u8]) -> Result<EntryRef, ArenaFull> {
+        let place = self.allocate(HEADER_BYTES + key.len() + value.len())?;
+        let bytes = self.bytes_mut(place);
+        bytes[0..4].copy_from_slice(&written.to_le_bytes());
+        let key_len = u16::try_from(key.len()).expect("keys are bounded by 64 KiB");
+        bytes[4..6].copy_from_slice(&key_len.to_le_bytes());
+        bytes[6..8].copy_from_slice(&group.0.to_le_bytes());
+        bytes[HEADER_BYTES..HEADER_BYTES + key.len()].copy_from_slice(key);
+        write_value(bytes, key.len(), value);
+        Ok(place)
+    }
+
+    /// Replaces the value in place, if the entry's size class stays the same.
+    pub(super) fn set_value(&mut self, place: EntryRef, value: &[u8]) -> bool {
+        let bytes = self.bytes_mut(place);
+        let (key_len, value_len) = lengths(bytes);
+        let fits = value.len() == value_len
+            || size_class(HEADER_BYTES + key_len + value.len()) == size_class(HEADER_BYTES + key_len + value_len);
+        if fits {
+            write_value(bytes, key_len, value);
+        }
+        fits
+    }
+
+    /// Turns the entry into a tombstone, in place.
+    pub(super) fn set_deleted(&mut self, place: EntryRef) {
+        let bytes = self.bytes_mut(place);
+        bytes[11] |= DELETED_BIT.to_le_bytes()[3];
+    }
+
+    pub(super) fn set_written(&mut self, place: EntryRef, epoch: u32) {
+        self.bytes_mut(place)[0..4].copy_from_slice(&epoch.to_le_bytes());
+    }
+
+    pub(super) fn written(&self, place: EntryRef) -> u32 {
+        u32::from_le_bytes(self.bytes(place)[0..4].try_into().expect("4 bytes"))
+    }
+
+    pub(super) fn key(&self, place: EntryRef) -> &[u8] {
+        let bytes = self.bytes(place);
+        let (key_len, _) = lengths(bytes);
+        &bytes[HEADER_BYTES..HEADER_BYTES + key_len]
+    }
+
+    pub(super) fn entry(&self, place: EntryRef) -> Entry<'_> {
+        let bytes = self.bytes(place);
+        let (key_len, value_len) = lengths(bytes);
+        let (key, rest) = bytes[HEADER_BYTES..].split_at(key_len);
+        let deleted = bytes[11] & DELETED_BIT.to_le_bytes()[3] != 0;
+        let written = u32::from_le_bytes(bytes[0..4].try_into().expect("4 bytes"));
+        let group = KeyGroup(u16::from_le_bytes([bytes[6], bytes[7]]));
+        Entry { written, deleted, group, key, value: if deleted { &[] } else { &rest[..value_len] } }
+    }
+
+    /// Gives the entry's place back. References to it read as written at [`FREED`] until it is used again.
+    pub(super) fn free(&mut self, place: EntryRef) {
+        let (key_len, value_len) = lengths(self.bytes(place));
+        let size = HEADER_BYTES + key_len + value_len;
+        if size > LARGE_BYTES {
+            let chunk = place.0 >> CHUNK_UNITS_LOG2;
+            self.allocated -= self.chunks[chunk as usize].len() - HEADER_BYTES;
+            // A header remains, for lists that still hold the reference.
+            self.chunks[chunk as usize] = vec![0; HEADER_BYTES].into();
+            self.free_chunks.push(chunk);
+        } else {
+            let class = size_class(size).0;
+            if self.free.len() <= class {
+                self.free.resize_with(class + 1, Vec::new);
+            }
+            self.free[class].push(place.0);
+        }
+        self.set_written(place, FREED);
+    }
+
+    fn allocate(&mut self, size: usize) -> Result<EntryRef, ArenaFull> {
+        let (class, rounded) = size_class(size);
+        if size > LARGE_BYTES {
+            return self.allocate_large(rounded);
+        }
+        if let Some(place) = self.free.get_mut(class).and_then(Vec::pop) {
+            // The old entry's lengths and flags go; `insert` writes the rest.
+            self.bytes_mut(EntryRef(place))[..HEADER_BYTES].fill(0);
+            return Ok(EntryRef(place));
+        }
+        let (chunk, offset) = match self.open {
+            Some((chunk, offset)) if offset + rounded <= self.chunks[chunk as usize].len() => (chunk, offset),
+            // The small first chunk would be too short for an entry that is nearly large.
+            _ if self.chunks.is_empty() && rounded <= FIRST_CHUNK_BYTES => (self.new_chunk(FIRST_CHUNK_BYTES)?, 0),
+            _ => (self.new_chunk(CHUNK_BYTES)?, 0),
+        };
+        self.open = Some((chunk, offset + rounded));
+        Ok(EntryRef(chunk << CHUNK_UNITS_LOG2 | u32::try_from(offset / UNIT).expect("an offset within a chunk")))
+    }
+
+    fn allocate_large(&mut self, rounded: usize) -> Result<EntryRef, ArenaFull> {
+        let chunk = match self.free_chunks.pop() {
+            Some(chunk) => {
+                self.chunks[chunk as usize] = vec![0; rounded].into();
+                self.allocated += rounded - HEADER_BYTES;
+                chunk
+            }
+            None => self.new_chunk(rounded)?,
+        };
+        Ok(EntryRef(chunk << CHUNK_UNITS_LOG2))
+    }
+
+    fn new_chunk(&mut self, bytes: usize) -> Result<u32, ArenaFull> {
+        if self.chunks.len() == CHUNKS_MAX {
+            return Err(ArenaFull);
+        }
+        self.allocated += bytes;
+        self.chunks.push(vec![0; bytes].into());
+        Ok(u32::try_from(self.chunks.len() - 1).expect("bounded by CHUNKS_MAX"))
+    }
+
+    fn bytes(&self, place: EntryRef) -> &[u8] {
+        let (chunk, offset) = locate(place);
+        &self.chunks[chunk][offset..]
+    }
+
+    fn bytes_mut(&mut self, place: EntryRef) -> &mut [u8] {
+        let (chunk, offset) = locate(place);
+        &mut self.chunks[chunk][offset..]
+    }
+}
+
+fn locate(place: EntryRef) -> (usize, usize) {
+    let unit = place.0 & ((1 << CHUNK_UNITS_LOG2) - 1);
+    ((place.0 >> CHUNK_UNITS_LOG2) as usize, unit as usize * UNIT)
+}
+
+/// Returns the lengths of key and value from an entry's header.
+fn lengths(bytes: &[u8]) -> (usize, usize) {
+    let key_len = u16::from_le_bytes([bytes[4], bytes[5]]);
+    let value_len = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]) & !DELETED_BIT;
+    (usize::from(key_len), value_len as usize)
+}
+
+/// Writes the value and its length, and takes a tombstone back.
+fn write_value(bytes: &mut [u8], key_len: usize, value: &[u8]) {
+    let value_len = u32::try_from(value.len()).expect("values are bounded far below 2 GiB");
+    bytes[8..12].copy_from_slice(&value_len.to_le_bytes());
+    bytes[HEADER_BYTES + key_len..HEADER_BYTES + key_len + value.len()].copy_from_slice(value);
+}
+
+/// Returns an entry's size class and rounded size: multiples of 8 up to 256 bytes, then four steps a doubling.
+fn size_class(size: usize) -> (usize, usize) {
+    if size <= 256 {
+        let class = size.div_ceil(UNIT);
+        return (class, class * UNIT);
+    }
+    let log2 = (size - 1).ilog2() as usize;
+    let step = 1 << (log2 - 2);
+    let quarter = (size - 1 - (1 << log2)) / step;
+    (33 + (log2 - 8) * 4 + quarter, (1 << log2) + (quarter + 1) * step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn size_classes_are_tight_and_ordered() {
+        let mut last = (0, 0);
+        for size in HEADER_BYTES..=LARGE_BYTES {
+            let (class, rounded) = size_class(size);
+            assert!(rounded >= size && rounded % UNIT == 0, "{size}");
+            assert!(rounded <= size + (size / 4).max(UNIT), "{size} {rounded}");
+            assert!(class == last.0 && rounded == last.1 || class > last.0 && rounded > last.1, "{size}");
+            last = (class, rounded);
+        }
+    }
+
+    #[test]
+    fn freed_places_are_used_again_and_read_as_freed_until_then() {
+        let mut arena = Arena::default();
+        let first = arena.insert(1, KeyGroup(0), b"key", b"value").unwrap();
+        arena.set_deleted(first);
+        arena.free(first);
+        assert_eq!(arena.written(first), FREED);
+        let second = arena.insert(2, KeyGroup(0), b"kez", b"walue").unwrap();
+        assert_eq!(second, first);
+        let entry = arena.entry(second);
+        assert_eq!((entry.written, entry.deleted, entry.key, entry.value), (2, false, &b"kez"[..], &b"walue"[..]));
+    }
+
+    #[test]
+    fn large_entries_have_chunks_of_their_own_which_are_given_back() {
+        let mut arena = Arena::default();
+        let small = arena.insert(1, KeyGroup(0), b"a", b"b").unwrap();
+        let before = arena.allocated_bytes();
+        for round in 0..5 {
+            let large = arena.insert(1, KeyGroup(0), b"large", &vec![round; 3 << 20]).unwrap();
+            assert_eq!(arena.entry(large).value, vec![round; 3 << 20]);
+            arena.free(large);
+            assert_eq!(arena.written(large), FREED);
+        }
+        assert!(arena.allocated_bytes() <= before + 64);
+        assert_eq!(arena.entry(small).value, b"b");
+        let just_not_large = arena.insert(1, KeyGroup(0), b"k", &vec![7; LARGE_BYTES - 100]).unwrap();
+        assert_eq!(arena.entry(just_not_large).value.len(), LARGE_BYTES - 100);
+    }
+}

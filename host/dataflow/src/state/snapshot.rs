@@ -1,0 +1,226 @@
+//! Snapshots of a table: begun at the cut, encoded in slices, or by whoever writes first.
+
+use std::rc::Rc;
+
+use super::arena::{Entry, EntryRef};
+use super::entry::Entry as Change;
+use super::table::{Group, Table};
+use crate::ids::CheckpointId;
+use crate::key_group::KeyGroup;
+use crate::snapshot::{SectionKind, StateBlock};
+
+/// Blocks are closed at this size, or earlier where many groups share the budget.
+const BLOCK_BYTES: usize = 64 << 10;
+/// What the open blocks of one snapshot may take together.
+const OPEN_BLOCKS_BYTES: usize = 8 << 20;
+/// Increments after which a group is written in full, whatever their size: bounds what a restore reads.
+const DELTAS_MAX: u32 = 64;
+
+/// A snapshot of one table that is not encoded yet.
+pub(super) struct Collecting {
+    pub(super) checkpoint: CheckpointId,
+    first_group: u16,
+    /// Entries written in `(since, cut]` are in an increment, those written up to `cut` in a base.
+    since: u32,
+    cut: u32,
+    /// What was written since the last completed checkpoint, with each list's own cut.
+    lists: Vec<(u32, Rc<Vec<EntryRef>>)>,
+    /// The next list and the next item in it.
+    next: (usize, usize),
+    /// The state of each group's section.
+    groups: Vec<GroupSection>,
+    /// Groups to be written in full, and the entries of the one at hand.
+    bases: Vec<u16>,
+    base: Option<(u16, Vec<EntryRef>)>,
+    block_bytes: usize,
+    full_blocks: Vec<StateBlock>,
+}
+
+struct GroupSection {
+    kind: SectionKind,
+    /// Whether everything has been encoded: nothing needs to be saved any more.
+    done: bool,
+    bytes: Vec<u8>,
+    entries: u32,
+    blocks: u32,
+    written_bytes: u64,
+}
+
+impl Table {
+    /// Freezes the table at the cut of a checkpoint. Costs the same whatever its size, but for a word a key group.
+    pub(super) fn begin_snapshot(&mut self, checkpoint: CheckpointId) {
+        let cut = self.close_interval(checkpoint);
+        let mut bases = Vec::new();
+        let mut groups = Vec::with_capacity(self.groups.len());
+        for (position, group) in self.groups.iter().enumerate() {
+            let kind = if needs_base(position, group) { SectionKind::Base } else { SectionKind::Delta };
+            if kind == SectionKind::Base && !group.index.is_empty() {
+                bases.push(u16::try_from(position).expect("at most 32,768 groups"));
+            }
+            groups.push(GroupSection { kind, done: false, bytes: Vec::new(), entries: 0, blocks: 0, written_bytes: 0 });
+        }
+        let lists = self.unconfirmed.iter().map(|interval| (interval.cut, Rc::clone(&interval.dirty))).collect();
+        let interval = self.unconfirmed.back_mut().expect("just closed");
+        interval.bases.clone_from(&bases);
+        let block_bytes = (OPEN_BLOCKS_BYTES / self.groups.len().max(1)).clamp(1 << 10, BLOCK_BYTES);
+        self.collecting.push(Collecting {
+            checkpoint,
+            first_group: self.group_at(0).0,
+            since: self.confirmed,
+            cut,
+            lists,
+            next: (0, 0),
+            groups,
+            bases,
+            base: None,
+            block_bytes,
+            full_blocks: Vec::new(),
+        });
+    }
+
+    /// Encodes up to about `budget` entries of the oldest snapshot and hands its full blocks to `emit`. Returns the
+    /// checkpoint if that was the last of it.
+    pub(super) fn collect_some(&mut self, budget: usize, emit: &mut dyn FnMut(CheckpointId, StateBlock)) -> Option<CheckpointId> {
+        let mut collecting = if self.collecting.is_empty() { return None } else { self.collecting.remove(0) };
+        let mut left = budget;
+        let mut finished = false;
+        while left > 0 && !finished {
+            finished = !collecting.encode_next(self, &mut left);
+        }
+        if finished {
+            for position in 0..collecting.groups.len() {
+                collecting.close_block(position);
+            }
+        }
+        let checkpoint = collecting.checkpoint;
+        for block in collecting.full_blocks.drain(..) {
+            emit(checkpoint, block);
+        }
+        if finished {
+            for (group, section) in self.groups.iter_mut().zip(&collecting.groups) {
+                if section.kind == SectionKind::Delta && section.written_bytes > 0 {
+                    group.delta_bytes += section.written_bytes;
+                    group.deltas += 1;
+                }
+            }
+            return Some(checkpoint);
+        }
+        self.collecting.insert(0, collecting);
+        None
+    }
+
+    /// Forgets a snapshot that nobody wants any more. What it covered stays listed for the next.
+    pub(super) fn drop_snapshot(&mut self, checkpoint: CheckpointId) {
+        self.collecting.retain(|collecting| collecting.checkpoint != checkpoint);
+    }
+}
+
+/// Whether a group is written in full: it has no base yet, or its increments outweigh it. The weight differs from group
+/// to group, so that not all of them are due at once.
+fn needs_base(position: usize, group: &Group) -> bool {
+    let stagger = position as u64 * 37 % 64;
+    let bytes_due = group.live_bytes / 2 + group.live_bytes * stagger / 128;
+    let deltas_due = DELTAS_MAX / 2 + u32::try_from(stagger / 2).expect("less than 32");
+    !group.has_base || group.deltas > deltas_due || (group.deltas > 0 && group.delta_bytes > bytes_due)
+}
+
+impl Collecting {
+    /// Encodes the old value of an entry that is about to change, if this snapshot still needs it.
+    pub(super) fn save(&mut self, entry: Entry<'_>) {
+        let position = self.position(entry);
+        let section = &self.groups[position];
+        let wanted = match section.kind {
+            SectionKind::Base => entry.written <= self.cut && !entry.deleted,
+            SectionKind::Delta => entry.written > self.since && entry.written <= self.cut,
+        };
+        if wanted && !section.done {
+            self.encode(position, entry);
+        }
+    }
+
+    fn position(&self, entry: Entry<'_>) -> usize {
+        usize::from(entry.group.0 - self.first_group)
+    }
+
+    fn encode(&mut self, position: usize, entry: Entry<'_>) {
+        let section = &mut self.groups[position];
+        let change = match entry.deleted {
+            true => Change::Delete { key: entry.key },
+            false => Change::Put { key: entry.key, value: entry.value },
+        };
+        change.encode(&mut section.bytes);
+        section.entries += 1;
+        if section.bytes.len() >= self.block_bytes {
+            self.close_block(position);
+        }
+    }
+
+    fn close_block(&mut self, position: usize) {
+        if self.groups[position].entries > 0 {
+            self.emit_block(position);
+        }
+    }
+
+    fn emit_block(&mut self, position: usize) {
+        let section = &mut self.groups[position];
+        section.written_bytes += section.bytes.len() as u64;
+        section.blocks += 1;
+        self.full_blocks.push(StateBlock {
+            table: 0,
+            group: KeyGroup(self.first_group + u16::try_from(position).expect("at most 32,768 groups")),
+            kind: section.kind,
+            entries: std::mem::take(&mut section.entries),
+            bytes: std::mem::take(&mut section.bytes),
+        });
+    }
+
+    /// Encodes the next entry, or prepares the next group. Returns whether there was anything to do.
+    fn encode_next(&mut self, table: &Table, left: &mut usize) -> bool {
+        *left -= 1;
+        if let Some((position, entries)) = &mut self.base {
+            let position = usize::from(*position);
+            match entries.pop() {
+                Some(place) => {
+                    let entry = table.arena.entry(place);
+                    if entry.written <= self.cut && !entry.deleted {
+                        self.encode(position, entry);
+                    }
+                }
+                None => {
+                    let section = &mut self.groups[position];
+                    section.done = true;
+                    // An empty base is a section, too: it says that nothing is left of what was there.
+                    if section.entries > 0 || section.blocks == 0 {
+                        self.emit_block(position);
+                    }
+                    self.base = None;
+                }
+            }
+            return true;
+        }
+        if let Some(position) = self.bases.pop() {
+            let group = &table.groups[usize::from(position)];
+            let entries: Vec<_> =
+                group.index.iter().map(|slot| EntryRef(u32::try_from(slot & 0xffff_ffff).expect("32 bits"))).collect();
+            *left = left.saturating_sub(entries.len() / 8);
+            self.base = Some((position, entries));
+            return true;
+        }
+        let Some((own_cut, list)) = self.lists.get(self.next.0) else {
+            return false;
+        };
+        match list.get(self.next.1) {
+            None => self.next = (self.next.0 + 1, 0),
+            Some(place) => {
+                self.next.1 += 1;
+                let entry = table.arena.entry(*place);
+                // An entry written again in a later interval is listed there, too; a freed one is written never.
+                let wanted = entry.written > self.since && entry.written <= *own_cut;
+                if wanted && self.groups[self.position(entry)].kind == SectionKind::Delta {
+                    self.encode(self.position(entry), entry);
+                }
+            }
+        }
+        true
+    }
+}

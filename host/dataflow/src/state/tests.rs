@@ -1,0 +1,253 @@
+//! The tables against ordinary maps: what a snapshot holds, what increments add up to, what a restore brings back.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::entry::{Entry, EntryReader};
+use super::*;
+use crate::column::BytesColumn;
+use crate::guest::{StateUpdate, op};
+use crate::ids::CheckpointId;
+use crate::key_group::{KeyGroup, MaxParallelism};
+use crate::snapshot::{SectionKind, StateBlock};
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+const GROUPS: u32 = 5;
+const QUOTA: u64 = 1 << 30;
+
+#[derive(Clone, Debug)]
+enum Action {
+    /// One call: puts (with the value's length) and deletes of keys.
+    Call(Vec<(u8, Option<u16>)>),
+    Begin,
+    Collect(usize),
+    Complete,
+    Abort,
+    Restart,
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let length = prop_oneof![8 => 0..40_u16, 1 => 0..2000_u16];
+    prop_oneof![
+        6 => prop::collection::vec((any::<u8>(), prop::option::weighted(0.7, length)), 1..30).prop_map(Action::Call),
+        3 => Just(Action::Begin),
+        4 => (1..60_usize).prop_map(Action::Collect),
+        3 => Just(Action::Complete),
+        1 => Just(Action::Abort),
+        1 => Just(Action::Restart),
+    ]
+}
+
+/// What a coordinator keeps: the sections of the latest completed checkpoint, and what it must restore to.
+#[derive(Clone, Default)]
+struct Completed {
+    chains: BTreeMap<u16, Vec<(SectionKind, Vec<StateBlock>)>>,
+    state: Map,
+}
+
+struct Pending {
+    id: CheckpointId,
+    blocks: Vec<StateBlock>,
+    state: Map,
+}
+
+struct World {
+    state: KeyedState,
+    live: Map,
+    pending: Vec<Pending>,
+    completed: Completed,
+    last_id: u64,
+    writes: u64,
+}
+
+fn empty_state() -> KeyedState {
+    let groups = MaxParallelism::new(GROUPS).unwrap();
+    KeyedState::new(groups, 0..groups.get(), 1, 42, QUOTA)
+}
+
+impl World {
+    fn new() -> Self {
+        let completed = Completed::default();
+        Self { state: empty_state(), live: Map::new(), pending: vec![], completed, last_id: 0, writes: 0 }
+    }
+
+    fn call(&mut self, changes: &[(u8, Option<u16>)]) {
+        let keys: BytesColumn = changes.iter().map(|(key, _)| std::slice::from_ref(key)).collect();
+        self.state.fill_frame(keys.as_slice(), &[]).unwrap();
+        for (row, key) in self.state.frame().keys.iter().enumerate() {
+            let column = &self.state.frame().columns[0];
+            let present = column.present[row / 8] >> (row % 8) & 1 != 0;
+            assert_eq!(present.then(|| column.values.get(row).to_vec()), self.live.get(key).cloned(), "read of {key:?}");
+        }
+        let mut update = StateUpdate::default();
+        for (index, (key, length)) in changes.iter().enumerate() {
+            self.writes += 1;
+            update.rows.push(self.state.frame().rows()[index]);
+            match length {
+                Some(length) => {
+                    let mut value = vec![*key; usize::from(*length)];
+                    value.extend(self.writes.to_le_bytes());
+                    update.ops.push(op::PUT);
+                    update.values.push(&value);
+                    self.live.insert(vec![*key], value);
+                }
+                None => {
+                    update.ops.push(op::DELETE);
+                    update.values.push(b"");
+                    self.live.remove(&[*key][..]);
+                }
+            }
+        }
+        self.state.check_room(1 << 20).unwrap();
+        self.state.apply(&[update]);
+        assert_eq!(self.state.len(0), self.live.len() as u64);
+    }
+
+    fn collect(&mut self, budget: usize) {
+        self.state.reap_some(budget);
+        let pending = &mut self.pending;
+        self.state.collect_some(budget, &mut |id, block| {
+            let of = pending.iter_mut().find(|pending| pending.id == id).expect("no block of a dropped snapshot");
+            of.blocks.push(block);
+        });
+    }
+
+    /// Completes the newest snapshot and subsumes the older ones.
+    fn complete(&mut self) {
+        let Some(newest) = self.pending.last().map(|pending| pending.id) else {
+            return;
+        };
+        while self.state.is_collecting_for(newest) {
+            self.collect(7);
+        }
+        let pending = self.pending.pop().unwrap();
+        self.pending.drain(..).for_each(|older| self.state.drop_snapshot(older.id));
+        let mut sections: BTreeMap<u16, (SectionKind, Vec<StateBlock>)> = BTreeMap::new();
+        for block in pending.blocks {
+            let section = sections.entry(block.group.0).or_insert((block.kind, vec![]));
+            assert_eq!(section.0, block.kind);
+            section.1.push(block);
+        }
+        for (group, section) in sections {
+            let chain = self.completed.chains.entry(group).or_default();
+            if section.0 == SectionKind::Base {
+                chain.clear();
+            }
+            chain.push(section);
+        }
+        self.completed.state = pending.state;
+        self.state.confirm(newest);
+        let mut restored = Map::new();
+        restore(&self.completed).for_each(0, |key, value| drop(restored.insert(key.to_vec(), value.to_vec())));
+        assert_eq!(restored, self.completed.state);
+    }
+
+    fn step(&mut self, action: &Action) {
+        match action {
+            Action::Call(changes) => self.call(changes),
+            Action::Begin if self.pending.len() < 3 => {
+                self.last_id += 1;
+                let id = CheckpointId(self.last_id);
+                self.state.begin_snapshot(id);
+                self.pending.push(Pending { id, blocks: vec![], state: self.live.clone() });
+            }
+            Action::Begin => {}
+            Action::Collect(budget) => self.collect(*budget),
+            Action::Complete => self.complete(),
+            Action::Abort => {
+                if let Some(pending) = self.pending.pop() {
+                    self.state.drop_snapshot(pending.id);
+                }
+            }
+            Action::Restart => {
+                self.state = restore(&self.completed);
+                self.live = self.completed.state.clone();
+                self.pending.clear();
+            }
+        }
+    }
+}
+
+fn restore(completed: &Completed) -> KeyedState {
+    let mut state = empty_state();
+    for (group, chain) in &completed.chains {
+        let group = KeyGroup(*group);
+        for entry in chain.iter().flat_map(|section| &section.1).flat_map(|block| EntryReader::new(&block.bytes)) {
+            match entry.unwrap() {
+                Entry::Put { key, value } => state.restore_put(0, group, key, value).unwrap(),
+                Entry::Delete { key } => state.restore_delete(0, group, key),
+            }
+        }
+        let delta_bytes = chain[1..].iter().flat_map(|section| &section.1).map(|block| block.bytes.len() as u64).sum();
+        state.restored_group(0, group, u32::try_from(chain.len() - 1).unwrap(), delta_bytes);
+    }
+    state
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::default())]
+
+    #[test]
+    fn completed_checkpoints_restore_to_the_state_at_their_cut(actions in prop::collection::vec(action(), 1..80)) {
+        let mut world = World::new();
+        actions.iter().for_each(|action| world.step(action));
+        world.complete();
+    }
+}
+
+#[test]
+fn an_unchanged_state_adds_nothing_and_one_change_adds_one_entry() {
+    let mut world = World::new();
+    let all: Vec<_> = (0..=255).map(|key| (key, Some(16))).collect();
+    let bytes = |world: &mut World| {
+        world.step(&Action::Begin);
+        while world.state.is_collecting() {
+            world.collect(10);
+        }
+        let entries: u32 = world.pending[0].blocks.iter().map(|block| block.entries).sum();
+        world.complete();
+        entries
+    };
+    world.call(&all);
+    assert_eq!(bytes(&mut world), 256);
+    assert_eq!(bytes(&mut world), 0);
+    world.call(&[(7, Some(16))]);
+    assert_eq!(bytes(&mut world), 1);
+    world.step(&Action::Restart);
+    world.call(&[(8, Some(16))]);
+    assert_eq!(bytes(&mut world), 1, "restored entries are clean");
+}
+
+#[test]
+fn increments_of_an_aborted_checkpoint_are_in_the_next() {
+    let mut world = World::new();
+    world.call(&[(1, Some(1)), (2, Some(2))]);
+    world.step(&Action::Begin);
+    world.complete();
+    world.call(&[(1, None)]);
+    world.step(&Action::Begin);
+    world.step(&Action::Abort);
+    world.step(&Action::Begin);
+    world.complete();
+    assert_eq!(world.completed.state.len(), 1);
+}
+
+#[test]
+fn memory_is_bounded_when_values_change_size_at_every_write() {
+    let mut world = World::new();
+    for round in 0..3000_u16 {
+        world.call(&[(1, Some(round % 300)), (2, None), (2, Some(1)), (3, Some(round % 7 * 100))]);
+    }
+    assert!(world.state.memory_bytes() < 200 << 10, "{}", world.state.memory_bytes());
+}
+
+#[test]
+fn a_key_of_another_subtask_is_refused() {
+    let groups = MaxParallelism::new(2).unwrap();
+    let mut state = KeyedState::new(groups, 0..1, 1, 1, QUOTA);
+    let keys: Vec<_> = (0..50_u8).collect();
+    let column: BytesColumn = keys.iter().map(std::slice::from_ref).collect();
+    assert!(state.fill_frame(column.as_slice(), &[]).is_err());
+}

@@ -1,0 +1,275 @@
+//! The subtasks of a task, from its head to its outputs: what takes records, watermarks and cuts through them.
+
+use super::operator::OperatorSubtask;
+use super::output::{NoKey, OutputEdge};
+use super::ports::{Now, Ports, TaskEvent};
+use super::sink::SinkSubtask;
+use super::{TaskCounters, TaskFailure};
+use crate::batch::Batch;
+use crate::connector::Prepared;
+use crate::element::StreamElement;
+use crate::graph::plan::TaskPlan;
+use crate::guest::Output;
+use crate::ids::{CheckpointId, OperatorId, SubtaskId};
+use crate::key_group::MaxParallelism;
+use crate::snapshot::{StateBlock, SubtaskPart, SubtaskSnapshot, TableId};
+use crate::state::KeyedState;
+use crate::time::Watermark;
+
+/// A subtask of a chain, after its head.
+#[expect(clippy::large_enum_variant, reason = "a handful a task, and never moved")]
+pub enum Node {
+    /// Runs a guest.
+    Operator(OperatorSubtask),
+    /// Writes; the last of its chain.
+    Sink(SinkSubtask),
+}
+
+pub(super) struct Chain {
+    nodes: Vec<Node>,
+    edges: Vec<OutputEdge>,
+    /// All state tables, and the index of each node's first among them.
+    tables: Vec<TableId>,
+    first_table: Vec<u16>,
+    /// The watermark that was last handed on.
+    watermark: Option<Watermark>,
+    id: SubtaskId,
+}
+
+impl Chain {
+    pub(super) fn new(plan: &TaskPlan, max_parallelism: MaxParallelism, nodes: Vec<Node>) -> Self {
+        let mut edges = Vec::new();
+        let mut first = 0;
+        for output in &plan.outputs {
+            let range = first..first + output.channels.len();
+            first = range.end;
+            edges.push(OutputEdge::new(output.port, output.partition, range, max_parallelism));
+        }
+        let (mut tables, mut first_table) = (Vec::new(), Vec::new());
+        for node in &nodes {
+            first_table.push(u16::try_from(tables.len()).expect("a chain has few slots"));
+            if let Node::Operator(operator) = node {
+                let slots = operator.descriptor().slots.iter();
+                tables.extend(slots.map(|slot| TableId { operator: operator.id.operator.clone(), slot: slot.name.clone() }));
+            }
+        }
+        let source = OperatorId::new("source").expect("a valid id");
+        let id = nodes.first().map_or(SubtaskId { operator: source, index: plan.subtask }, |node| node.id().clone());
+        Self { nodes, edges, tables, first_table, watermark: None, id }
+    }
+
+    pub(super) fn first_id(&self) -> SubtaskId {
+        self.id.clone()
+    }
+
+    pub(super) fn tables(&self) -> &[TableId] {
+        &self.tables
+    }
+
+    /// Takes records through the chain. Returns the batch if its buffers may be used again.
+    pub(super) fn deliver(&mut self, port: u32, batch: Batch, now: Now) -> Result<Option<Batch>, TaskFailure> {
+        deliver(&mut self.nodes, &mut self.edges, (port, &self.id), batch, now)
+    }
+
+    /// Event time has advanced.
+    pub(super) fn watermark(&mut self, watermark: Watermark) {
+        for operator in operators(&mut self.nodes) {
+            operator.watermark = operator.watermark.max(Some(watermark));
+        }
+        self.watermark = self.watermark.max(Some(watermark));
+        self.control(&StreamElement::Watermark(watermark));
+    }
+
+    /// Sends a control element to every output, after everything before it.
+    pub(super) fn control(&mut self, element: &StreamElement) {
+        self.edges.iter_mut().for_each(|edge| edge.control(element));
+    }
+
+    /// Lets each guest finish, in the order of the flow.
+    pub(super) fn finish(&mut self, now: Now) -> Result<(), TaskFailure> {
+        for index in 0..self.nodes.len() {
+            let (before, after) = self.nodes.split_at_mut(index + 1);
+            if let Node::Operator(operator) = &mut before[index] {
+                let id = operator.id.clone();
+                for output in operator.finish(now)? {
+                    emit(after, &mut self.edges, &id, output, now)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the nodes' part of a snapshot.
+    pub(super) fn snapshot(
+        &mut self,
+        checkpoint: CheckpointId,
+        subtasks: &mut Vec<SubtaskSnapshot>,
+        prepared: &mut Vec<Prepared>,
+    ) -> Result<(), TaskFailure> {
+        for node in &mut self.nodes {
+            subtasks.push(match node {
+                Node::Operator(operator) => {
+                    if let Some(state) = &mut operator.state {
+                        state.begin_snapshot(checkpoint);
+                    }
+                    let part = SubtaskPart::Operator { slots: operator.descriptor().slots.clone() };
+                    let (id, watermark, finished) = (operator.id.clone(), operator.watermark, operator.finished);
+                    SubtaskSnapshot { id, watermark, finished, part }
+                }
+                Node::Sink(sink) => {
+                    let (transactions, new) = sink.prepare(checkpoint)?;
+                    prepared.extend(new);
+                    let part = SubtaskPart::Sink { transactions };
+                    SubtaskSnapshot { id: sink.id.clone(), watermark: self.watermark, finished: false, part }
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// A checkpoint has completed, its transactions committed.
+    pub(super) fn completed(&mut self, checkpoint: CheckpointId) {
+        for node in &mut self.nodes {
+            match node {
+                Node::Operator(operator) => operator.state.iter_mut().for_each(|state| state.confirm(checkpoint)),
+                Node::Sink(sink) => sink.committed(checkpoint),
+            }
+        }
+    }
+
+    pub(super) fn drop_snapshot(&mut self, checkpoint: CheckpointId) {
+        operators(&mut self.nodes)
+            .filter_map(|operator| operator.state.as_mut())
+            .for_each(|state| state.drop_snapshot(checkpoint));
+    }
+
+    /// Encodes a slice of frozen state and reports it.
+    pub(super) fn encode_some(&mut self, budget: usize, ports: &mut dyn Ports) {
+        for (node, first) in self.nodes.iter_mut().zip(&self.first_table) {
+            if let Node::Operator(OperatorSubtask { state: Some(state), .. }) = node
+                && state.is_collecting()
+            {
+                let mut report = |checkpoint, block: StateBlock| {
+                    let block = StateBlock { table: first + block.table, ..block };
+                    ports.report(TaskEvent::SnapshotBlock { checkpoint, block });
+                };
+                state.collect_some(budget, &mut report);
+                return;
+            }
+        }
+    }
+
+    pub(super) fn is_encoding(&self, checkpoint: CheckpointId) -> bool {
+        self.states().any(|state| state.is_collecting_for(checkpoint))
+    }
+
+    /// Frees a slice of what is deleted. Returns whether there was anything.
+    pub(super) fn reap(&mut self, budget: usize) -> bool {
+        operators(&mut self.nodes).filter_map(|operator| operator.state.as_mut()).any(|state| state.reap_some(budget))
+    }
+
+    /// Hands on what the outputs take. Returns whether nothing waits.
+    pub(super) fn flush(&mut self, ports: &mut dyn Ports, all: bool) -> bool {
+        self.edges.iter_mut().fold(true, |clear, edge| edge.flush(ports, all) && clear)
+    }
+
+    /// There is no input for now: sinks whose output is visible at once hand it on.
+    pub(super) fn idle(&mut self) -> Result<(), TaskFailure> {
+        match self.nodes.last_mut() {
+            Some(Node::Sink(sink)) => sink.flush(),
+            _ => Ok(()),
+        }
+    }
+
+    fn states(&self) -> impl Iterator<Item = &KeyedState> {
+        self.nodes.iter().filter_map(|node| match node {
+            Node::Operator(operator) => operator.state.as_ref(),
+            Node::Sink(_) => None,
+        })
+    }
+
+    pub(super) fn count(&self, counters: &mut TaskCounters) {
+        for node in &self.nodes {
+            match node {
+                Node::Operator(operator) => {
+                    let usage = operator.usage();
+                    counters.fuel += usage.fuel;
+                    counters.guest_memory_bytes = counters.guest_memory_bytes.max(usage.memory_peak_bytes);
+                }
+                Node::Sink(sink) => {
+                    counters.sink_records += sink.records_in;
+                    counters.sink_bytes += sink.bytes_in;
+                }
+            }
+        }
+        counters.state_entries = self.states().map(KeyedState::entries).sum();
+        counters.state_bytes = self.states().map(KeyedState::memory_bytes).sum();
+    }
+}
+
+impl Node {
+    fn id(&self) -> &SubtaskId {
+        match self {
+            Self::Operator(operator) => &operator.id,
+            Self::Sink(sink) => &sink.id,
+        }
+    }
+}
+
+fn operators(nodes: &mut [Node]) -> impl Iterator<Item = &mut OperatorSubtask> {
+    nodes.iter_mut().filter_map(|node| match node {
+        Node::Operator(operator) => Some(operator),
+        Node::Sink(_) => None,
+    })
+}
+
+/// Takes records through `nodes` and out. `from` is the input port of the first node, and who handed the records on.
+fn deliver(
+    nodes: &mut [Node],
+    edges: &mut [OutputEdge],
+    from: (u32, &SubtaskId),
+    batch: Batch,
+    now: Now,
+) -> Result<Option<Batch>, TaskFailure> {
+    match nodes.split_first_mut() {
+        Some((Node::Operator(operator), after)) => {
+            let id = operator.id.clone();
+            operator.process(from.0, &batch, now, &mut |output| emit(after, edges, &id, output, now))?;
+            Ok(Some(batch))
+        }
+        Some((Node::Sink(sink), _)) => {
+            sink.write(&batch)?;
+            Ok(Some(batch))
+        }
+        None => route(edges, 0, from.1, batch).map(|()| None),
+    }
+}
+
+/// Hands one output of a node on: to the next node of the chain if there is one (it reads port 0, and no other port is
+/// read by anyone), else to the edges of its port.
+fn emit(after: &mut [Node], edges: &mut [OutputEdge], id: &SubtaskId, output: Output, now: Now) -> Result<(), TaskFailure> {
+    let keys = (!output.keys.is_empty()).then_some(output.keys);
+    let batch = Batch { keys, hashes: Vec::new(), timestamps: output.timestamps, values: output.values };
+    if batch.is_empty() {
+        return Ok(());
+    }
+    if after.is_empty() {
+        return route(edges, output.port, id, batch);
+    }
+    if output.port == 0 { deliver(after, edges, (0, id), batch, now).map(drop) } else { Ok(()) }
+}
+
+fn route(edges: &mut [OutputEdge], port: u32, id: &SubtaskId, batch: Batch) -> Result<(), TaskFailure> {
+    let no_key = |NoKey| {
+        let text = format!("{} sends records without a key to an operator that needs one", id.operator);
+        TaskFailure::rejected(id.clone(), "record-without-key", text)
+    };
+    let mut targets = edges.iter_mut().filter(|edge| edge.port == port).peekable();
+    while let Some(edge) = targets.next() {
+        if targets.peek().is_none() {
+            return edge.route(batch).map_err(no_key);
+        }
+        edge.route(batch.clone()).map_err(no_key)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! The input gate: which channel to read next, and what its elements mean.
+
+use super::alignment::{Aligned, BarrierAlignment};
+use super::ports::{Now, Ports};
+use super::watermark::WatermarkCombiner;
+use crate::batch::Batch;
+use crate::element::StreamElement;
+use crate::ids::CheckpointId;
+use crate::time::Watermark;
+
+/// Reads the channels of one task in turn, leaving out those that wait for a barrier.
+pub(super) struct InputGate {
+    /// The input port of each channel.
+    ports: Vec<u32>,
+    alignment: BarrierAlignment,
+    watermarks: WatermarkCombiner,
+    /// The channel to try first.
+    next: usize,
+    aligning_since_us: u64,
+    /// What is due before anything else is read.
+    due: Vec<GateEvent>,
+    reported_end: bool,
+    idle: bool,
+}
+
+/// What a gate has for the task.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum GateEvent {
+    Records {
+        port: u32,
+        batch: Batch,
+    },
+    Watermark(Watermark),
+    Idle,
+    Snapshot {
+        checkpoint: CheckpointId,
+        alignment_us: u64,
+    },
+    Aborted(CheckpointId),
+    /// Once, when every channel has ended.
+    AllEnded,
+}
+
+impl InputGate {
+    pub(super) fn new(ports: Vec<u32>, restored: Option<Watermark>) -> Self {
+        Self {
+            alignment: BarrierAlignment::new(ports.len()),
+            watermarks: WatermarkCombiner::new(ports.len(), restored),
+            ports,
+            next: 0,
+            aligning_since_us: 0,
+            due: Vec::new(),
+            reported_end: false,
+            idle: false,
+        }
+    }
+
+    /// Reads on. `None` if nothing can be read.
+    pub(super) fn poll(&mut self, ports: &mut dyn Ports, now: Now) -> Option<GateEvent> {
+        loop {
+            if !self.due.is_empty() {
+                return Some(self.due.remove(0));
+            }
+            if self.alignment.all_ended() {
+                let first = !std::mem::replace(&mut self.reported_end, true);
+                return first.then_some(GateEvent::AllEnded);
+            }
+            let channels = self.ports.len();
+            let turn = (0..channels).map(|offset| (self.next + offset) % channels);
+            let (channel, element) = turn
+                .filter(|channel| self.alignment.may_read(*channel))
+                .find_map(|channel| ports.pop(channel).map(|element| (channel, element)))?;
+            self.next = (channel + 1) % channels;
+            if let StreamElement::Records(batch) = element {
+                self.watermarks.active(channel);
+                self.idle = false;
+                return Some(GateEvent::Records { port: self.ports[channel], batch });
+            }
+            self.control(channel, &element, now);
+        }
+    }
+
+    fn control(&mut self, channel: usize, element: &StreamElement, now: Now) {
+        match element {
+            StreamElement::Records(_) => {}
+            StreamElement::Watermark(watermark) => {
+                self.idle = false;
+                let advanced = self.watermarks.advance(channel, *watermark);
+                self.due.extend(advanced.map(GateEvent::Watermark));
+            }
+            StreamElement::Idle => {
+                let advanced = self.watermarks.idle(channel);
+                self.due.extend(advanced.map(GateEvent::Watermark));
+                if self.watermarks.all_idle() && !std::mem::replace(&mut self.idle, true) {
+                    self.due.push(GateEvent::Idle);
+                }
+            }
+            StreamElement::Barrier(barrier) => {
+                let was_aligning = self.alignment.current();
+                let aligned = self.alignment.barrier(channel, *barrier);
+                if was_aligning != Some(barrier.checkpoint) {
+                    self.aligning_since_us = now.monotonic_us;
+                }
+                self.aligned(aligned, now);
+            }
+            StreamElement::EndOfInput => {
+                // The cut first: what the watermark of an ended input makes due comes after it.
+                let aligned = self.alignment.end(channel);
+                self.aligned(aligned, now);
+                let advanced = self.watermarks.end(channel);
+                self.due.extend(advanced.map(GateEvent::Watermark));
+            }
+        }
+    }
+
+    fn aligned(&mut self, aligned: Aligned, now: Now) {
+        self.due.extend(aligned.aborted.map(GateEvent::Aborted));
+        let alignment_us = now.monotonic_us.saturating_sub(self.aligning_since_us);
+        self.due.extend(aligned.snapshot.map(|checkpoint| GateEvent::Snapshot { checkpoint, alignment_us }));
+    }
+
+    /// A checkpoint will not complete. Returns whether it had not been handled.
+    pub(super) fn give_up(&mut self, checkpoint: CheckpointId) -> bool {
+        self.due.retain(|event| !matches!(event, GateEvent::Snapshot { checkpoint: due, .. } if *due == checkpoint));
+        self.alignment.abort(checkpoint).is_some()
+    }
+
+    /// A trigger has come. Returns whether to take a snapshot for it: all channels have ended, and it is news.
+    pub(super) fn accepts_trigger(&mut self, checkpoint: CheckpointId) -> bool {
+        self.reported_end && self.alignment.handle_trigger(checkpoint)
+    }
+}

@@ -1,0 +1,252 @@
+//! One subtask of an operator: its guest, its state, and the call that joins them.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::failure::{FaultPosition, TaskFailure};
+use super::ports::Now;
+use super::validate::Allowed;
+use crate::batch::Batch;
+use crate::column::BytesSlice;
+use crate::guest::{
+    Descriptor, Effects, FaultClass, FaultCode, FaultPhase, Guest, GuestFactory, GuestFault, GuestUsage, InputBatch,
+    InstanceInfo, KeyedFrame, Output,
+};
+use crate::ids::SubtaskId;
+use crate::key_group::key_hash;
+use crate::state::KeyedState;
+use crate::time::Watermark;
+
+/// Records in one call, at most.
+const BATCH_RECORDS: usize = 1000;
+/// Bytes in one call, at most, but for a single record.
+const BATCH_BYTES: usize = 256 << 10;
+/// One parallel instance of an operator.
+pub struct OperatorSubtask {
+    pub(super) id: SubtaskId,
+    factory: Arc<dyn GuestFactory>,
+    info: InstanceInfo,
+    guest: Box<dyn Guest>,
+    /// `None` for an operator without keys.
+    pub(super) state: Option<KeyedState>,
+    pub(super) watermark: Option<Watermark>,
+    /// Whether `finish` has run, now or before the restored checkpoint.
+    pub(super) finished: bool,
+    max_records: usize,
+    pub(super) records_in: u64,
+    pub(super) records_out: u64,
+    /// The shifted bit column of a call.
+    scratch: Vec<u8>,
+}
+
+/// What an operator's subtask goes on from.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OperatorRestore {
+    /// The restored watermark.
+    pub watermark: Option<Watermark>,
+    /// Whether all subtasks had finished.
+    pub finished: bool,
+}
+
+impl OperatorSubtask {
+    /// Opens a guest over restored (or empty) state. `state` must be there exactly if the operator is keyed.
+    ///
+    /// # Errors
+    /// The guest's fault, if it does not open.
+    pub fn open(
+        factory: Arc<dyn GuestFactory>,
+        info: InstanceInfo,
+        state: Option<KeyedState>,
+        restore: OperatorRestore,
+    ) -> Result<Self, TaskFailure> {
+        let id = SubtaskId { operator: info.operator.clone(), index: info.subtask };
+        assert_eq!(factory.descriptor().is_keyed(), state.is_some(), "state goes with keys");
+        let guest = factory.open(&info).map_err(|fault| TaskFailure::fault(id.clone(), fault, FaultPosition::unknown()))?;
+        let wish = factory.descriptor().max_batch as usize;
+        let max_records = if wish == 0 { BATCH_RECORDS } else { wish.min(BATCH_RECORDS) };
+        let OperatorRestore { watermark, finished } = restore;
+        let scratch = Vec::new();
+        Ok(Self { id, factory, info, guest, state, watermark, finished, max_records, records_in: 0, records_out: 0, scratch })
+    }
+
+    /// Returns what the guest has used.
+    pub fn usage(&self) -> GuestUsage {
+        self.guest.usage()
+    }
+
+    /// Returns the operator's descriptor.
+    pub(super) fn descriptor(&self) -> &Descriptor {
+        self.factory.descriptor()
+    }
+
+    /// Handles records of one port, in calls of at most the batch limit, and passes each call's outputs to `emit`.
+    pub(super) fn process(
+        &mut self,
+        port: u32,
+        batch: &Batch,
+        now: Now,
+        emit: &mut dyn FnMut(Output) -> Result<(), TaskFailure>,
+    ) -> Result<(), TaskFailure> {
+        let mut from = 0;
+        while from < batch.len() {
+            let to = self.batch_end(batch, from);
+            let effects = self.call(port, batch, from..to, now)?;
+            self.records_in += (to - from) as u64;
+            for output in effects.outputs {
+                self.records_out += output.values.len() as u64;
+                emit(output)?;
+            }
+            from = to;
+        }
+        Ok(())
+    }
+
+    /// Returns where a call that begins at `from` ends.
+    fn batch_end(&self, batch: &Batch, from: usize) -> usize {
+        let (_, ends) = batch.values.parts();
+        let start = if from == 0 { 0 } else { ends[from - 1] as usize };
+        let most = (from + self.max_records).min(batch.len());
+        if ends[most - 1] as usize - start <= BATCH_BYTES {
+            return most;
+        }
+        let fitting = ends[from..most].partition_point(|end| *end as usize - start <= BATCH_BYTES);
+        from + fitting.max(1)
+    }
+
+    /// One call: frame, guest, validation, state. Returns the effects, whose state has been applied.
+    fn call(&mut self, port: u32, batch: &Batch, range: Range<usize>, now: Now) -> Result<Effects, TaskFailure> {
+        self.fill_frame(batch, range.clone())?;
+        let call = Call { port, batch, range: range.clone(), watermark: self.watermark, now };
+        let result = call.run(&mut *self.guest, self.state.as_ref(), &mut self.scratch);
+        match result.and_then(|effects| self.check(&effects).map(|()| effects)) {
+            Ok(effects) => {
+                if let Some(state) = &mut self.state {
+                    state.apply(&effects.updates);
+                }
+                Ok(effects)
+            }
+            Err(fault) => {
+                let position = self.locate(&fault, port, batch, range, now);
+                Err(TaskFailure::fault(self.id.clone(), fault, position))
+            }
+        }
+    }
+
+    /// Checks all effects of a call; what passes applies without failing.
+    fn check(&self, effects: &Effects) -> Result<(), GuestFault> {
+        let rows = self.state.as_ref().map_or(0, |state| state.frame().len());
+        let written = self.allowed(rows, FaultPhase::Data).check(effects)?;
+        self.check_room(written, rows)
+    }
+
+    fn fill_frame(&mut self, batch: &Batch, range: Range<usize>) -> Result<(), TaskFailure> {
+        let Some(state) = &mut self.state else {
+            return Ok(());
+        };
+        let Some(keys) = &batch.keys else {
+            let code = "record-without-key";
+            return Err(TaskFailure::rejected(self.id.clone(), code, "a record without a key reached a keyed operator".into()));
+        };
+        let slice = keys.slice(range.start, range.end);
+        if slice.data().len() > self.info.limits.key_bytes as usize
+            && let Some(key) = slice.iter().find(|key| key.len() > self.info.limits.key_bytes as usize)
+        {
+            let text = format!("a key of {} bytes exceeds the limit of {}", key.len(), self.info.limits.key_bytes);
+            return Err(TaskFailure::rejected(self.id.clone(), "key-too-large", text));
+        }
+        let hashes = batch.hashes.get(range).unwrap_or_default();
+        state.fill_frame(slice, hashes).map_err(|error| TaskFailure::internal(self.id.clone(), error.to_string()))
+    }
+
+    fn allowed(&self, rows: usize, phase: FaultPhase) -> Allowed<'_> {
+        Allowed { descriptor: self.factory.descriptor(), limits: &self.info.limits, rows, phase }
+    }
+
+    fn check_room(&self, written: u64, rows: usize) -> Result<(), GuestFault> {
+        let Some(state) = self.state.as_ref().filter(|_| written > 0) else {
+            return Ok(());
+        };
+        let keys: usize = (0..rows).map(|row| state.frame().key(row).len()).sum();
+        state
+            .check_room(written + keys as u64)
+            .map_err(|full| GuestFault::new(FaultCode::StateQuota, FaultPhase::Data, full.to_string()))
+    }
+
+    /// All inputs have ended.
+    pub(super) fn finish(&mut self, now: Now) -> Result<Vec<Output>, TaskFailure> {
+        if std::mem::replace(&mut self.finished, true) {
+            return Ok(Vec::new());
+        }
+        let result = self.guest.finish(self.watermark, now.processing_time).and_then(|effects| {
+            self.allowed(0, FaultPhase::Finish).check(&effects)?;
+            Ok(effects.outputs)
+        });
+        let outputs = result.map_err(|fault| TaskFailure::fault(self.id.clone(), fault, FaultPosition::end_of_input()))?;
+        self.records_out += outputs.iter().map(|output| output.values.len() as u64).sum::<u64>();
+        Ok(outputs)
+    }
+
+    /// Finds the record that a fault is about: the last of the shortest prefix of the call that faults, tried on fresh
+    /// instances. Nothing of it applies, and a guest is a function of its input, so this is a search, not a replay.
+    fn locate(&mut self, fault: &GuestFault, port: u32, batch: &Batch, range: Range<usize>, now: Now) -> FaultPosition {
+        let (mut good, mut bad) = (range.start, range.end);
+        let is_deterministic = matches!(fault.class, FaultClass::Guest | FaultClass::Permanent);
+        // First the whole call: what does not fault again cannot be found.
+        let mut found = is_deterministic && (range.len() == 1 || self.faults_again(fault.code, port, batch, range.clone(), now));
+        while found && bad - good > 1 {
+            let middle = good + (bad - good) / 2;
+            match self.faults_again(fault.code, port, batch, range.start..middle, now) {
+                true => bad = middle,
+                false => good = middle,
+            }
+        }
+        found &= bad - good == 1;
+        let record = if found { good } else { range.start };
+        let number = self.records_in + (record - range.start) as u64;
+        let key = batch.keys.as_ref().map_or(0, |keys| key_hash(keys.get(record)).rotate_left(1));
+        FaultPosition::record(port, number, if found { 1 } else { range.len() }, key_hash(batch.values.get(record)) ^ key)
+    }
+
+    /// Whether a call with these records faults in the same way on a fresh instance. Only the frame is changed.
+    fn faults_again(&mut self, code: FaultCode, port: u32, batch: &Batch, range: Range<usize>, now: Now) -> bool {
+        let Ok(mut guest) = self.factory.open_probe(&self.info) else {
+            return false;
+        };
+        if self.fill_frame(batch, range.clone()).is_err() {
+            return false;
+        }
+        let call = Call { port, batch, range, watermark: self.watermark, now };
+        let result = call.run(&mut *guest, self.state.as_ref(), &mut self.scratch).and_then(|effects| self.check(&effects));
+        result.is_err_and(|fault| fault.code == code)
+    }
+}
+
+/// One call's input.
+struct Call<'a> {
+    port: u32,
+    batch: &'a Batch,
+    range: Range<usize>,
+    watermark: Option<Watermark>,
+    now: Now,
+}
+
+impl Call<'_> {
+    /// Calls the guest with the frame that the state was filled with last.
+    fn run(&self, guest: &mut dyn Guest, state: Option<&KeyedState>, scratch: &mut Vec<u8>) -> Result<Effects, GuestFault> {
+        let Range { start, end } = self.range;
+        let (times, untimed) = self.batch.timestamps.slice(start, end, scratch);
+        let input = InputBatch {
+            port: self.port,
+            watermark: self.watermark,
+            processing_time: self.now.processing_time,
+            rows: state.map_or(&[], |state| state.frame().rows()),
+            times,
+            untimed,
+            values: self.batch.values.slice(start, end),
+        };
+        match state {
+            Some(state) => state.frame().with_view(|frame| guest.process_batch(&input, frame)),
+            None => guest.process_batch(&input, &KeyedFrame { keys: BytesSlice::EMPTY, states: &[] }),
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! The source `files`: text, JSON lines or CSV from local files, gzip and zstd by extension.
+//!
+//! Each file is a split. A position is the uncompressed offset of a record's start, with fingerprints of the bytes
+//! before it, so that a file that shrank or changed is told from one that has grown. A file that was read to its end is
+//! not opened again, whatever was appended since. Never blocks; a poll reads about 256 KiB.
+
+mod csv;
+mod discover;
+mod lines;
+mod options;
+mod pick;
+mod position;
+mod reader;
+mod source;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use cofferdam_dataflow::connector::{
+    ConnectorContext, ConnectorError, Source, SourceFactory, SourceGuarantee, Split, SplitPosition,
+};
+
+pub use options::{FilesSourceOptions, Format, OnMalformed};
+pub use pick::{InvalidPointer, JsonPointer};
+
+use super::ConnectorPlace;
+
+struct FilesSourceFactory {
+    base: PathBuf,
+    path: String,
+    settings: Arc<options::Settings>,
+}
+
+/// Returns the source `files`. Looks at no file yet.
+///
+/// # Errors
+/// `option-refused` if options contradict each other.
+pub fn files_source(options: &FilesSourceOptions, place: &ConnectorPlace) -> Result<Arc<dyn SourceFactory>, ConnectorError> {
+    let settings = Arc::new(options::Settings::new(options)?);
+    Ok(Arc::new(FilesSourceFactory { base: place.base_dir.clone(), path: options.path.clone(), settings }))
+}
+
+impl SourceFactory for FilesSourceFactory {
+    fn guarantee(&self) -> SourceGuarantee {
+        SourceGuarantee { replayable: true, bounded: true }
+    }
+
+    fn discover(&self, _: u32) -> Result<Vec<Split>, ConnectorError> {
+        discover::discover(&self.base, &self.path)
+    }
+
+    fn open(&self, _: &ConnectorContext, splits: Vec<(Split, Option<SplitPosition>)>) -> Result<Box<dyn Source>, ConnectorError> {
+        Ok(Box::new(source::FilesSource::open(self.base.clone(), Arc::clone(&self.settings), splits)?))
+    }
+}

@@ -1,0 +1,1 @@
+//! Files read in pieces, left at any record and read on.

@@ -1,0 +1,70 @@
+//! A job that is ready to run: its graph, and what makes the guests, sources and sinks of its nodes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cofferdam_dataflow::checkpoint::config::CheckpointConfig;
+use cofferdam_dataflow::connector::{SinkFactory, SourceFactory};
+use cofferdam_dataflow::graph::plan::ExecutionPlan;
+use cofferdam_dataflow::graph::spec::{JobSpec, SpecError};
+use cofferdam_dataflow::guest::{EffectLimits, GuestFactory};
+use cofferdam_dataflow::ids::OperatorId;
+use cofferdam_dataflow::subtask::WatermarkStrategy;
+
+/// What runs, and how.
+#[derive(Clone)]
+pub struct JobDefinition {
+    /// The logical graph.
+    pub spec: JobSpec,
+    /// The graph as it runs.
+    pub plan: ExecutionPlan,
+    /// What makes each node's parts, in the order of [`JobSpec::nodes`].
+    pub parts: Vec<NodeParts>,
+    /// The digest of each operator's component.
+    pub digests: BTreeMap<OperatorId, String>,
+    /// The engine's fingerprint, for the record.
+    pub engine: String,
+    /// When checkpoints are taken, and how many are kept.
+    pub checkpoint: CheckpointConfig,
+}
+
+/// What makes the parts of a node.
+#[derive(Clone)]
+pub enum NodeParts {
+    /// A source.
+    Source {
+        /// Opens readers.
+        factory: Arc<dyn SourceFactory>,
+        /// How watermarks follow event times; `None` if records have none.
+        watermarks: Option<WatermarkStrategy>,
+    },
+    /// An operator.
+    Operator {
+        /// Opens guests.
+        factory: Arc<dyn GuestFactory>,
+        /// What one call's effects may be.
+        limits: EffectLimits,
+        /// Bytes of keys and values of one subtask's state, at most.
+        state_quota_bytes: u64,
+    },
+    /// A sink.
+    Sink {
+        /// Opens writers and the committer.
+        factory: Arc<dyn SinkFactory>,
+    },
+}
+
+impl JobDefinition {
+    /// Plans a job.
+    ///
+    /// # Errors
+    /// [`SpecError`] if the graph breaks a rule.
+    ///
+    /// # Panics
+    /// If there is not one part for each node, of its kind.
+    pub fn new(spec: JobSpec, parts: Vec<NodeParts>, checkpoint: CheckpointConfig) -> Result<Self, SpecError> {
+        assert_eq!(spec.nodes.len(), parts.len(), "one part for each node");
+        let plan = ExecutionPlan::new(&spec)?;
+        Ok(Self { spec, plan, parts, digests: BTreeMap::new(), engine: String::new(), checkpoint })
+    }
+}

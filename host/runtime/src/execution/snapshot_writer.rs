@@ -1,0 +1,200 @@
+//! The snapshot writer: a thread that turns what tasks freeze into durable segments.
+//!
+//! It compresses, checksums, writes and syncs, off the tasks' threads and one snapshot after another as the blocks come.
+//! What waits for it is bounded: tasks stop encoding when it lags behind.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use cofferdam_dataflow::checkpoint::segment::{SegmentEncoder, SegmentHeader, SegmentId, SegmentInfo};
+use cofferdam_dataflow::checkpoint::storage::{CheckpointStorage, SegmentFile};
+use cofferdam_dataflow::connector::Prepared;
+use cofferdam_dataflow::ids::{Attempt, CheckpointId, TaskIndex};
+use cofferdam_dataflow::snapshot::{StateBlock, TaskSnapshot};
+
+/// Bytes of blocks that may wait.
+const QUEUE_BYTES: usize = 32 << 20;
+
+/// What the writer is told.
+pub(super) enum WriterMessage {
+    /// A snapshot has begun.
+    Begin { snapshot: Box<TaskSnapshot>, prepared: Vec<Prepared> },
+    /// State of it.
+    Block { key: SnapshotKey, block: StateBlock },
+    /// There is no more.
+    End { key: SnapshotKey },
+    /// Nobody wants the snapshots of this checkpoint any more.
+    Abort { checkpoint: CheckpointId },
+    /// Drop the snapshots of this and older attempts; their tasks are gone.
+    Reset { attempt: Attempt },
+}
+
+/// Which snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SnapshotKey {
+    pub(super) attempt: Attempt,
+    pub(super) checkpoint: CheckpointId,
+    pub(super) task: TaskIndex,
+}
+
+/// What became of a snapshot.
+pub(super) enum Written {
+    /// Everything it names is durable. `segment` is `None` for a task without state.
+    Durable { key: SnapshotKey, segment: Option<SegmentInfo> },
+    /// It could not be written; nothing of it counts.
+    Failed { key: SnapshotKey, reason: String },
+}
+
+/// The tasks' end of the writer.
+#[derive(Clone)]
+pub(super) struct WriterHandle {
+    sender: Sender<WriterMessage>,
+    queued_bytes: Arc<AtomicUsize>,
+}
+
+impl WriterHandle {
+    /// Whether blocks may be sent.
+    pub(super) fn has_room(&self) -> bool {
+        self.queued_bytes.load(Ordering::Relaxed) < QUEUE_BYTES
+    }
+
+    /// Sends a message. Lost if the writer has ended, which it does last of all.
+    pub(super) fn send(&self, message: WriterMessage) {
+        if let WriterMessage::Block { block, .. } = &message {
+            self.queued_bytes.fetch_add(block.bytes.len(), Ordering::Relaxed);
+        }
+        drop(self.sender.send(message));
+    }
+}
+
+/// Starts the writer. It ends when every handle is gone.
+pub(super) fn start(
+    job: String,
+    storage: Arc<dyn CheckpointStorage>,
+    report: impl Fn(Written) + Send + 'static,
+) -> std::io::Result<(WriterHandle, JoinHandle<()>)> {
+    let (sender, receiver) = channel();
+    let queued_bytes = Arc::new(AtomicUsize::new(0));
+    let handle = WriterHandle { sender, queued_bytes: Arc::clone(&queued_bytes) };
+    let writer = Writer { job, storage, open: BTreeMap::new(), report, queued_bytes };
+    let thread = std::thread::Builder::new().name("snapshot-writer".into()).spawn(move || writer.run(&receiver))?;
+    Ok((handle, thread))
+}
+
+struct Writer<R> {
+    job: String,
+    storage: Arc<dyn CheckpointStorage>,
+    open: BTreeMap<SnapshotKey, Snapshot>,
+    report: R,
+    queued_bytes: Arc<AtomicUsize>,
+}
+
+struct Snapshot {
+    /// `None` until the first block: a task without state writes no file.
+    encoder: Option<SegmentEncoder<std::io::BufWriter<Box<dyn SegmentFile>>>>,
+    header: SegmentHeader,
+    prepared: Vec<Prepared>,
+}
+
+impl<R: Fn(Written)> Writer<R> {
+    fn run(mut self, receiver: &Receiver<WriterMessage>) {
+        while let Ok(message) = receiver.recv() {
+            match message {
+                WriterMessage::Begin { snapshot, prepared } => self.begin(*snapshot, prepared),
+                WriterMessage::Block { key, block } => {
+                    self.queued_bytes.fetch_sub(block.bytes.len(), Ordering::Relaxed);
+                    if let Err(reason) = self.block(key, &block) {
+                        self.fail(key, reason);
+                    }
+                }
+                WriterMessage::End { key } => self.end(key),
+                WriterMessage::Abort { checkpoint } => self.drop_where(|key| key.checkpoint == checkpoint),
+                WriterMessage::Reset { attempt } => self.drop_where(|key| key.attempt <= attempt),
+            }
+        }
+    }
+
+    fn begin(&mut self, snapshot: TaskSnapshot, prepared: Vec<Prepared>) {
+        let TaskSnapshot { attempt, checkpoint, task, tables, .. } = snapshot;
+        let header = SegmentHeader { job: self.job.clone(), id: SegmentId { checkpoint, attempt, task }, tables };
+        self.open.insert(SnapshotKey { attempt, checkpoint, task }, Snapshot { encoder: None, header, prepared });
+    }
+
+    fn block(&mut self, key: SnapshotKey, block: &StateBlock) -> Result<(), String> {
+        // A snapshot that failed or was aborted: its last blocks may still come.
+        let Some(snapshot) = self.open.get_mut(&key) else {
+            return Ok(());
+        };
+        if snapshot.encoder.is_none() {
+            let file = self.storage.create_segment(snapshot.header.id).map_err(|error| error_text(&error))?;
+            let out = std::io::BufWriter::with_capacity(256 << 10, file);
+            snapshot.encoder = Some(SegmentEncoder::new(out, snapshot.header.clone()).map_err(|error| error_text(&error))?);
+        }
+        let encoder = snapshot.encoder.as_mut().expect("just made");
+        encoder.push(block).map_err(|error| error_text(&error))
+    }
+
+    fn end(&mut self, key: SnapshotKey) {
+        let Some(snapshot) = self.open.remove(&key) else {
+            return;
+        };
+        match finish(snapshot) {
+            Ok(segment) => (self.report)(Written::Durable { key, segment }),
+            Err(reason) => {
+                self.delete(key);
+                (self.report)(Written::Failed { key, reason });
+            }
+        }
+    }
+
+    fn fail(&mut self, key: SnapshotKey, reason: String) {
+        self.open.remove(&key);
+        self.delete(key);
+        (self.report)(Written::Failed { key, reason });
+    }
+
+    fn drop_where(&mut self, is_unwanted: impl Fn(&SnapshotKey) -> bool) {
+        let unwanted: Vec<_> = self.open.keys().filter(|key| is_unwanted(key)).copied().collect();
+        for key in unwanted {
+            self.open.remove(&key);
+            self.delete(key);
+        }
+    }
+
+    /// Deletes what there may be of a segment. What remains is an orphan, which the next start removes.
+    fn delete(&self, key: SnapshotKey) {
+        let id = SegmentId { checkpoint: key.checkpoint, attempt: key.attempt, task: key.task };
+        if let Err(error) = self.storage.delete_segment(id) {
+            tracing::warn!(%error, "could not delete an abandoned segment");
+        }
+    }
+}
+
+/// Makes a snapshot durable: the transactions it names, then its segment.
+fn finish(snapshot: Snapshot) -> Result<Option<SegmentInfo>, String> {
+    for prepared in snapshot.prepared {
+        (prepared.make_durable)().map_err(|error| error_text(&error))?;
+    }
+    let Some(encoder) = snapshot.encoder else {
+        return Ok(None);
+    };
+    let (out, info) = encoder.finish().map_err(|error| error_text(&error))?;
+    let file = out.into_inner().map_err(|error| error_text(error.error()))?;
+    file.sync().map_err(|error| error_text(&error))?;
+    Ok(Some(info))
+}
+
+/// Returns an error's text with its sources'.
+pub(super) fn error_text(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,181 @@
+//! One thread a task: steps it, parks when there is nothing to do, and reports how it ends.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use cofferdam_dataflow::element::StreamElement;
+use cofferdam_dataflow::ids::{Attempt, SubtaskId, TaskIndex};
+use cofferdam_dataflow::snapshot::TaskSnapshot;
+use cofferdam_dataflow::subtask::{Now, Ports, Step, Task, TaskCommand, TaskCounters, TaskEvent, TaskFailure};
+use cofferdam_dataflow::time::ProcessingTime;
+
+use super::channel::{Channel, Wakeup};
+use super::snapshot_writer::{SnapshotKey, WriterHandle, WriterMessage};
+
+/// Nobody forgets to wake a waiting thread; this only bounds the harm if somebody did.
+const WAIT: Duration = Duration::from_millis(500);
+/// Steps between two looks at the clock for the counters.
+const COUNT_STEPS: u32 = 64;
+const COUNT_INTERVAL_US: u64 = 50_000;
+
+/// What a worker reports.
+pub(super) enum WorkerEvent {
+    /// The task is restored, its guests are open, and it runs.
+    Running,
+    /// A snapshot has begun.
+    SnapshotTaken(Box<TaskSnapshot>),
+    /// All inputs have ended.
+    EndOfData,
+    /// The task failed and has been dropped.
+    Failed(Box<TaskFailure>),
+    /// The thread ends, failed or stopped. The last report.
+    Ended,
+}
+
+/// Reads the clocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    start: Instant,
+}
+
+impl Clock {
+    pub(super) fn start() -> Self {
+        Self { start: Instant::now() }
+    }
+
+    pub(super) fn now(self) -> Now {
+        let monotonic_us = u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX);
+        Now { monotonic_us, processing_time: self.processing_time() }
+    }
+
+    pub(super) fn monotonic_ms(self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    pub(super) fn processing_time(self) -> ProcessingTime {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        ProcessingTime(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    }
+}
+
+/// What a worker shares with the job.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) wakeup: Arc<Wakeup>,
+    pub(super) stop: Arc<AtomicBool>,
+    pub(super) counters: Arc<Mutex<TaskCounters>>,
+}
+
+/// All that a worker's thread is given.
+pub(super) struct Worker {
+    pub(super) index: TaskIndex,
+    pub(super) attempt: Attempt,
+    /// Whom a failure is charged to that nobody else is named for.
+    pub(super) id: SubtaskId,
+    pub(super) shared: Shared,
+    pub(super) clock: Clock,
+    pub(super) inputs: Vec<Arc<Channel>>,
+    pub(super) outputs: Vec<Arc<Channel>>,
+    pub(super) commands: Receiver<TaskCommand>,
+    pub(super) writer: WriterHandle,
+    pub(super) report: Box<dyn Fn(WorkerEvent) + Send>,
+}
+
+impl Worker {
+    /// Builds the task on this thread and steps it until it fails or is stopped.
+    pub(super) fn run(self, build: impl FnOnce() -> Result<Task, TaskFailure>) {
+        self.shared.wakeup.attach();
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            let mut task = build()?;
+            (self.report)(WorkerEvent::Running);
+            self.run_task(&mut task)
+        }));
+        let failure = match result {
+            Ok(result) => result.err(),
+            Err(panic) => Some(TaskFailure::internal(self.id.clone(), panic_text(&*panic))),
+        };
+        if let Some(failure) = failure {
+            (self.report)(WorkerEvent::Failed(Box::new(failure)));
+        }
+        (self.report)(WorkerEvent::Ended);
+    }
+
+    fn run_task(&self, task: &mut Task) -> Result<(), TaskFailure> {
+        let mut ports = ChannelPorts { worker: self };
+        let (mut steps, mut counted_us) = (0_u32, 0);
+        while !self.shared.stop.load(Ordering::Relaxed) {
+            for command in self.commands.try_iter() {
+                task.command(command);
+            }
+            let now = self.clock.now();
+            let step = task.step(&mut ports, now)?;
+            steps = steps.wrapping_add(1);
+            let waits = step != Step::Progress;
+            if (waits || steps % COUNT_STEPS == 0) && now.monotonic_us >= counted_us + COUNT_INTERVAL_US {
+                counted_us = now.monotonic_us;
+                self.count(task);
+            }
+            match step {
+                Step::Progress => {}
+                Step::WaitForInput | Step::WaitForOutput => self.wait(task, WAIT),
+                Step::WaitMs(ms) => self.wait(task, Duration::from_millis(ms).min(WAIT)),
+            }
+        }
+        self.count(task);
+        Ok(())
+    }
+
+    fn wait(&self, task: &Task, timeout: Duration) {
+        self.count(task);
+        self.shared.wakeup.wait(timeout);
+    }
+
+    fn count(&self, task: &Task) {
+        *self.shared.counters.lock().unwrap_or_else(PoisonError::into_inner) = task.counters();
+    }
+}
+
+struct ChannelPorts<'a> {
+    worker: &'a Worker,
+}
+
+impl Ports for ChannelPorts<'_> {
+    fn pop(&mut self, input: usize) -> Option<StreamElement> {
+        self.worker.inputs[input].pop()
+    }
+
+    fn push(&mut self, output: usize, element: StreamElement) -> Result<(), StreamElement> {
+        self.worker.outputs[output].push(element)
+    }
+
+    fn is_starving(&self, output: usize) -> bool {
+        self.worker.outputs[output].is_empty()
+    }
+
+    fn has_snapshot_room(&self) -> bool {
+        self.worker.writer.has_room()
+    }
+
+    fn report(&mut self, event: TaskEvent) {
+        let Worker { attempt, index: task, writer, report, .. } = self.worker;
+        let key = |checkpoint| SnapshotKey { attempt: *attempt, checkpoint, task: *task };
+        match event {
+            TaskEvent::SnapshotTaken { snapshot, prepared } => {
+                // The job hears of the cut first: the writer's report refers to it.
+                report(WorkerEvent::SnapshotTaken(snapshot.clone()));
+                writer.send(WriterMessage::Begin { snapshot, prepared });
+            }
+            TaskEvent::SnapshotBlock { checkpoint, block } => writer.send(WriterMessage::Block { key: key(checkpoint), block }),
+            TaskEvent::SnapshotEncoded { checkpoint } => writer.send(WriterMessage::End { key: key(checkpoint) }),
+            TaskEvent::EndOfData => report(WorkerEvent::EndOfData),
+        }
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("panic: {}", text.unwrap_or("without a message"))
+}
