@@ -1,5 +1,7 @@
 //! The `cofferdam` command line.
 
+mod cli;
+
 use std::process::ExitCode;
 
 use cofferdam::sandbox::{compile::COMPILE_VERB, compile_child_main};
@@ -9,5 +11,5 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|verb| verb == COMPILE_VERB) {
         return compile_child_main();
     }
-    ExitCode::FAILURE
+    cli::main()
 }

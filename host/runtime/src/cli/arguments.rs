@@ -1,0 +1,178 @@
+//! The command line as clap reads it.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Runs dataflows of untrusted WebAssembly operators with exactly-once state and output.
+#[derive(Debug, Parser)]
+#[command(name = "cofferdam", version, propagate_version = true, arg_required_else_help = true)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// How to print: text for people, or JSON, one object a line.
+    #[arg(long, global = true, value_enum, default_value_t)]
+    pub(crate) output: OutputFormat,
+    /// When to use colours.
+    #[arg(long, global = true, value_enum, default_value_t)]
+    pub(crate) color: Color,
+    /// Log more: -v debug, -vv trace.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// Print errors and results only.
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OutputFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    /// On a terminal, unless NO_COLOR is set.
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Make a new operator crate that compiles, passes its test and runs in a pipeline.
+    New(NewArguments),
+    /// Compile operator crates to components.
+    Build(BuildArguments),
+    /// Show what a component is: interface, imports, ports, state, digest.
+    Inspect(InspectArguments),
+    /// Check a pipeline file with its components and show the plan.
+    Check(CheckArguments),
+    /// Run a pipeline until its input ends or Ctrl-C stops it; resume it if it ran before.
+    Run(RunArguments),
+    /// Look at stored checkpoints.
+    #[command(subcommand)]
+    Checkpoint(CheckpointVerb),
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TemplateName {
+    /// One record in, one out.
+    #[default]
+    Operator,
+    /// State for each key.
+    Keyed,
+    /// A configuration; some records pass.
+    Filter,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NewArguments {
+    /// The crate's name: a-z, 0-9 and '-'.
+    pub(crate) name: String,
+    /// What the operator does to begin with.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) template: TemplateName,
+    /// The folder to make it in [default: the name].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) path: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BuildArguments {
+    /// Folders of operator crates, or pipeline files whose crates are built.
+    #[arg(default_value = ".")]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Build even what has not changed.
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectArguments {
+    /// A component, or the folder of an operator crate that was built.
+    pub(crate) component: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArguments {
+    /// The pipeline file.
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) prepare: PrepareArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArguments {
+    /// The pipeline file.
+    pub(crate) file: PathBuf,
+    /// Forget the checkpoints of earlier runs and start from the beginning of the input. Published output stays.
+    #[arg(long)]
+    pub(crate) fresh: bool,
+    /// If the newest checkpoint is damaged, go back to an older one: output may then be published twice.
+    #[arg(long, conflicts_with = "fresh")]
+    pub(crate) allow_rewind: bool,
+    #[command(flatten)]
+    pub(crate) prepare: PrepareArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PrepareArguments {
+    /// Do not build operator crates: refuse the pipeline if one has changed since it was built.
+    #[arg(long)]
+    pub(crate) no_build: bool,
+    /// Subtasks of each node that sets no parallelism of its own, instead of the file's.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32_768))]
+    pub(crate) parallelism: Option<u32>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CheckpointVerb {
+    /// List the checkpoints of a pipeline.
+    List(ListArguments),
+    /// Show one checkpoint and verify its files.
+    Show(ShowArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListArguments {
+    /// A pipeline file, or the folder that its checkpoints are in.
+    pub(crate) path: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShowArguments {
+    /// A pipeline file, or the folder that its checkpoints are in.
+    pub(crate) path: PathBuf,
+    /// The checkpoint's number [default: the newest].
+    pub(crate) id: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent_and_contradictions_are_refused() {
+        use clap::CommandFactory as _;
+        Arguments::command().debug_assert();
+        let parse = |line: &str| Arguments::try_parse_from(line.split(' '));
+        assert!(parse("cofferdam run p.toml --fresh --parallelism 4 --output json -v").is_ok());
+        for wrong in [
+            "cofferdam run",
+            "cofferdam run p.toml --fresh --allow-rewind",
+            "cofferdam -q -v build",
+            "cofferdam run p --parallelism 0",
+        ] {
+            assert_eq!(parse(wrong).expect_err(wrong).exit_code(), 2);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Verbs, options and exit codes. What a verb does lives in the library; this only asks and shows.
+
+mod arguments;
+mod checkpoints;
+mod diagnostics;
+mod failure;
+mod inspect;
+mod plan;
+mod progress;
+mod run;
+mod terminal;
+mod verbs;
+mod wiring;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use arguments::{Arguments, CheckpointVerb, Verb};
+use failure::Failure;
+use terminal::Terminal;
+
+/// How a command ended, for scripts. Documented in `docs/cli.md`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Done; a run has finished or was stopped and can be resumed.
+    Done = 0,
+    /// The job failed for good.
+    JobFailed = 1,
+    /// The command line, the pipeline file, a component or a crate is not right.
+    Invalid = 2,
+    /// Stored checkpoints are damaged, do not fit or are in use by another host.
+    Storage = 3,
+    /// Something this needs is missing: a tool, a file, a permission, room.
+    Environment = 4,
+    /// Interrupted twice: stopped at once, without a last checkpoint.
+    Interrupted = 130,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Parses the command line and does what it says.
+pub(crate) fn main() -> ExitCode {
+    // clap exits with 2 for a wrong command line, and with 0 for --help.
+    let arguments = Arguments::parse();
+    let terminal = Terminal::new(&arguments.global);
+    let exit = match dispatch(arguments.verb, &terminal) {
+        Ok(exit) => exit,
+        Err(failure) => {
+            terminal.failure(&failure);
+            failure.exit
+        }
+    };
+    exit.into()
+}
+
+fn dispatch(verb: Verb, terminal: &Terminal) -> Result<Exit, Failure> {
+    match verb {
+        Verb::New(arguments) => verbs::new(&arguments, terminal),
+        Verb::Build(arguments) => verbs::build(&arguments, terminal),
+        Verb::Inspect(arguments) => inspect::inspect(&arguments, terminal),
+        Verb::Check(arguments) => run::check(&arguments, terminal),
+        Verb::Run(arguments) => run::run(&arguments, terminal),
+        Verb::Checkpoint(CheckpointVerb::List(arguments)) => checkpoints::list(&arguments, terminal),
+        Verb::Checkpoint(CheckpointVerb::Show(arguments)) => checkpoints::show(&arguments, terminal),
+    }
+}
