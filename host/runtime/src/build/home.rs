@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use super::BuildError;
 
 /// Returns `$COFFERDAM_HOME`, or `cofferdam` in the user's cache folder.
-pub(super) fn home() -> Result<PathBuf, BuildError> {
+///
+/// # Errors
+/// [`BuildError::NoTarget`] if neither can be found out.
+pub fn home() -> Result<PathBuf, BuildError> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     variable("COFFERDAM_HOME")
         .or_else(|| variable("XDG_CACHE_HOME").map(|cache| cache.join("cofferdam")))

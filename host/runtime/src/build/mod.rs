@@ -6,6 +6,7 @@ mod component;
 mod error;
 mod guest_crate;
 mod home;
+
 mod process;
 mod scaffold;
 mod sdk;

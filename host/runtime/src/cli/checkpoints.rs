@@ -12,8 +12,8 @@ use serde_json::json;
 use super::Exit;
 use super::arguments::{ListArguments, ShowArguments};
 use super::failure::Failure;
+use super::stored;
 use super::terminal::{Paint, Style, Terminal};
-use super::wiring;
 
 /// One line of `checkpoint list`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -87,7 +87,7 @@ pub(super) struct FileDetail {
 
 /// Lists the checkpoints of a pipeline.
 pub(super) fn list(arguments: &ListArguments, terminal: &Terminal) -> Result<Exit, Failure> {
-    let list = wiring::checkpoints(&storage_of(&arguments.path)?)?;
+    let list = stored::checkpoints(&storage_of(&arguments.path)?)?;
     let value = json!({ "event": "checkpoint-list", "list": list });
     terminal.result(&value, |paint| list_text(&list, paint));
     Ok(if list.checkpoints.iter().any(|checkpoint| checkpoint.damage.is_some()) { Exit::Storage } else { Exit::Done })
@@ -95,7 +95,7 @@ pub(super) fn list(arguments: &ListArguments, terminal: &Terminal) -> Result<Exi
 
 /// Shows one checkpoint and verifies its files.
 pub(super) fn show(arguments: &ShowArguments, terminal: &Terminal) -> Result<Exit, Failure> {
-    let detail = wiring::checkpoint(&storage_of(&arguments.path)?, arguments.id)?;
+    let detail = stored::checkpoint(&storage_of(&arguments.path)?, arguments.id)?;
     let value = json!({ "event": "checkpoint-detail", "detail": detail });
     terminal.result(&value, |paint| detail_text(&detail, paint));
     Ok(if detail.is_damaged() { Exit::Storage } else { Exit::Done })

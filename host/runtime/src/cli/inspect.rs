@@ -38,8 +38,8 @@ struct Inspection<'a> {
 /// Shows a component, or what a crate was built to.
 pub(super) fn inspect(arguments: &InspectArguments, terminal: &Terminal) -> Result<Exit, Failure> {
     let path = build::locate(&arguments.component)?;
-    let component = wiring::load(&path)?;
-    let (summary, descriptor) = (&component.summary, &component.descriptor);
+    let component = wiring::load(&wiring::loader()?, &path)?;
+    let (summary, descriptor) = (&component.summary, component.loaded.descriptor());
     let file = path.display().to_string();
     let inspection = Inspection { event: "component", file: file.clone(), summary, descriptor, keyed: descriptor.is_keyed() };
     terminal.result(&inspection, |paint| text(&file, summary, descriptor, paint));

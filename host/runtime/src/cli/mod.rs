@@ -3,11 +3,14 @@
 mod arguments;
 mod checkpoints;
 mod diagnostics;
+mod execute;
 mod failure;
 mod inspect;
+mod observe;
 mod plan;
 mod progress;
 mod run;
+mod stored;
 mod terminal;
 mod verbs;
 mod wiring;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use cofferdam::build::{self, BuildError, BuildOptions};
 use cofferdam::config::{Diagnostic, NodeConfig, NodeConfigKind, OperatorConfig, PipelineFile};
+use cofferdam::guest::ComponentLoader;
 use cofferdam::report::RunEvent;
 use cofferdam_dataflow::graph::plan::ExecutionPlan;
 use cofferdam_dataflow::graph::spec::JobSpec;
@@ -16,16 +17,16 @@ use super::failure::Failure;
 use super::plan::{ComponentFacts, Facts, Plan};
 use super::progress::Progress;
 use super::terminal::Terminal;
-use super::verbs;
-use super::wiring::{self, Component};
+use super::wiring::{self, Component, Connectors};
+use super::{execute, verbs};
 
 /// A pipeline that can be run.
 pub(super) struct Prepared {
     pub(super) file: PipelineFile,
     pub(super) spec: JobSpec,
-    pub(super) execution: ExecutionPlan,
     /// By operator.
     pub(super) components: BTreeMap<OperatorId, Component>,
+    pub(super) connectors: Connectors,
     plan: Plan,
 }
 
@@ -57,7 +58,7 @@ pub(super) fn run(arguments: &RunArguments, terminal: &Terminal) -> Result<Exit,
     let options = StartOptions { fresh: arguments.fresh, allow_rewind: arguments.allow_rewind };
     let mut progress = Progress::new(*terminal);
     let mut exit = Exit::Done;
-    wiring::execute(&prepared, options, &mut |event: &RunEvent| {
+    execute::execute(&prepared, options, &mut |event: &RunEvent| {
         exit = match event {
             RunEvent::Failed { code, .. } => exit_of(code),
             RunEvent::Interrupted { .. } => Exit::Interrupted,
@@ -103,8 +104,8 @@ fn prepare(path: &std::path::Path, arguments: &PrepareArguments, terminal: &Term
         file.parallelism = parallelism;
     }
     let components = components(&file, arguments.no_build, terminal)?;
-    let (sources, sinks) = wiring::guarantees(&file)?;
-    let descriptors = components.iter().map(|(id, component)| (id.clone(), component.descriptor.clone())).collect();
+    let connectors = wiring::connectors(&file)?;
+    let descriptors = components.iter().map(|(id, component)| (id.clone(), component.loaded.descriptor().clone())).collect();
     let spec = file.into_job_spec(&descriptors)?;
     // The same rules have been checked with places; this is the engine's own check.
     let execution = ExecutionPlan::new(&spec).map_err(|error| Diagnostic::new("bad-graph", error.to_string()))?;
@@ -112,9 +113,10 @@ fn prepare(path: &std::path::Path, arguments: &PrepareArguments, terminal: &Term
         let facts = ComponentFacts { digest: component.summary.digest.clone(), imports: component.summary.imports.clone() };
         (id.clone(), facts)
     });
+    let (sources, sinks) = (connectors.source_guarantees(), connectors.sink_guarantees());
     let facts = Facts { components: facts.collect(), sources, sinks };
     let plan = Plan::new(&file, &spec, &execution, &facts);
-    Ok(Prepared { file, spec, execution, components, plan })
+    Ok(Prepared { file, spec, components, connectors, plan })
 }
 
 /// Loads each operator's component; reports all that fail.
@@ -122,11 +124,12 @@ fn components(file: &PipelineFile, no_build: bool, terminal: &Terminal) -> Resul
     let mut loaded: BTreeMap<OperatorId, Component> = BTreeMap::new();
     let mut by_path: BTreeMap<PathBuf, Component> = BTreeMap::new();
     let mut failure: Option<Failure> = None;
+    let loader = wiring::loader()?;
     for (node, operator) in file.operators() {
         let path = file.component_path(operator);
         let component = match by_path.get(&path) {
             Some(component) => Ok(component.clone()),
-            None => load(&path, operator, no_build, terminal),
+            None => load(&loader, &path, operator, no_build, terminal),
         };
         match component {
             Ok(component) => {
@@ -142,14 +145,20 @@ fn components(file: &PipelineFile, no_build: bool, terminal: &Terminal) -> Resul
     failure.map_or(Ok(loaded), Err)
 }
 
-fn load(path: &std::path::Path, operator: &OperatorConfig, no_build: bool, terminal: &Terminal) -> Result<Component, Failure> {
+fn load(
+    loader: &ComponentLoader,
+    path: &std::path::Path,
+    operator: &OperatorConfig,
+    no_build: bool,
+    terminal: &Terminal,
+) -> Result<Component, Failure> {
     let options = BuildOptions { force: false, quiet: terminal.quiet };
     let found = if no_build { build::locate(path).map(|path| (path, None)) } else { build::locate_or_build(path, options) };
     let loaded = found.map_err(Failure::from).and_then(|(path, built)| {
         if let Some(built) = built {
             terminal.note(&verbs::built_text(&built, terminal.err()));
         }
-        wiring::load(&path)
+        wiring::load(loader, &path)
     });
     loaded.map_err(|mut failure| {
         for problem in &mut failure.problems {

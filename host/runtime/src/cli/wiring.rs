@@ -2,54 +2,191 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
-use cofferdam::config::{Diagnostic, PipelineFile};
-use cofferdam::report::RunEvent;
-use cofferdam_dataflow::connector::{SinkGuarantee, SourceGuarantee};
-use cofferdam_dataflow::guest::Descriptor;
+use cofferdam::config::{Diagnostic, NodeConfig, NodeConfigKind, OperatorConfig, PipelineFile, RestartStrategy};
+use cofferdam::connector::{ConnectorPlace, SinkOptions, SourceOptions};
+use cofferdam::execution::{JobDefinition, NodeParts};
+use cofferdam::guest::{ComponentLoader, GuestLimits, GuestOptions, LoadedComponent, TracingLog};
+use cofferdam::sandbox::LoadError;
+use cofferdam::sandbox::compile::Compiler;
+use cofferdam::sandbox::engine::SandboxEngine;
+use cofferdam::sandbox::scan::ScanLimits;
+use cofferdam_dataflow::checkpoint::config::{CheckpointConfig, Cleanup};
+use cofferdam_dataflow::connector::{ConnectorError, SinkFactory, SinkGuarantee, SourceFactory, SourceGuarantee};
 use cofferdam_dataflow::ids::OperatorId;
+use cofferdam_dataflow::job::restart::RestartPolicy;
+use cofferdam_dataflow::subtask::WatermarkStrategy;
 
 use super::Exit;
-use super::checkpoints::{CheckpointDetail, CheckpointList};
-use super::failure::Failure;
+use super::failure::{Failure, chain};
 use super::inspect::ComponentSummary;
-use super::run::{Prepared, StartOptions};
+use super::run::Prepared;
+
+/// Bytes of keys and values of one subtask's state, at most.
+const STATE_QUOTA_BYTES: u64 = 4 << 30;
 
 /// A component that was scanned, compiled and asked what it is.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Component {
     pub(super) summary: ComponentSummary,
-    pub(super) descriptor: Descriptor,
+    pub(super) loaded: LoadedComponent,
 }
 
-type Guarantees = (BTreeMap<OperatorId, SourceGuarantee>, BTreeMap<OperatorId, SinkGuarantee>);
+/// The sources and sinks of a pipeline, made but not opened.
+#[derive(Default)]
+pub(super) struct Connectors {
+    pub(super) sources: BTreeMap<OperatorId, Arc<dyn SourceFactory>>,
+    pub(super) sinks: BTreeMap<OperatorId, Arc<dyn SinkFactory>>,
+}
 
-fn unwired(what: &str) -> Failure {
-    Failure::new(Exit::Environment, Diagnostic::new("not-built", format!("{what} is not part of this build")))
+/// Returns the loader of this process, whose artefacts are kept for the next.
+pub(super) fn loader() -> Result<ComponentLoader, Failure> {
+    let cache = cofferdam::build::home()?.join("artefacts");
+    let loader = Compiler::this_program().and_then(|compiler| ComponentLoader::new(&cache, compiler, ScanLimits::default()));
+    loader.map_err(|error| load_failure(&error))
 }
 
 /// Loads a component file.
-pub(super) fn load(path: &Path) -> Result<Component, Failure> {
-    Err(unwired(&format!("loading {}", path.display())))
+pub(super) fn load(loader: &ComponentLoader, path: &Path) -> Result<Component, Failure> {
+    let loaded = loader.load_file(path).map_err(|error| {
+        let mut failure = load_failure(&error);
+        failure.problems.iter_mut().for_each(|problem| problem.message = format!("{}: {}", path.display(), problem.message));
+        failure
+    })?;
+    let found = loaded.summary();
+    let summary = ComponentSummary {
+        digest: found.digest.clone(),
+        bytes: found.bytes,
+        interface: found.interface.clone(),
+        imports: found.imports.clone(),
+        exports: found.exports.clone(),
+    };
+    Ok(Component { summary, loaded })
 }
 
-/// Asks the connectors what they can promise.
-pub(super) fn guarantees(file: &PipelineFile) -> Result<Guarantees, Failure> {
-    Err(unwired(&format!("the connectors of {}", file.name)))
+fn load_failure(error: &LoadError) -> Failure {
+    let exit = match error {
+        LoadError::Read { .. } | LoadError::CacheUnusable { .. } | LoadError::CompilerUnavailable { .. } => Exit::Environment,
+        _ => Exit::Invalid,
+    };
+    let code = error.code();
+    // The code stands before the message already.
+    let text = chain(error);
+    let text = text.strip_prefix(&format!("{code}: ")).unwrap_or(&text).to_owned();
+    Failure::new(exit, Diagnostic::new(code, text))
 }
 
-/// Runs a job to its end and tells what happens.
-pub(super) fn execute(prepared: &Prepared, options: StartOptions, observe: &mut dyn FnMut(&RunEvent)) -> Result<(), Failure> {
-    let _ = (&prepared.spec, &prepared.execution, &prepared.components, options.fresh, options.allow_rewind, observe);
-    Err(unwired("execution"))
+/// Makes the connectors of a pipeline from their options.
+pub(super) fn connectors(file: &PipelineFile) -> Result<Connectors, Failure> {
+    let pipeline = OperatorId::new(&file.name).map_err(|error| Diagnostic::new("invalid-name", error.to_string()))?;
+    let mut connectors = Connectors::default();
+    let mut problems = Vec::new();
+    for node in &file.nodes {
+        let place = ConnectorPlace { base_dir: file.base_dir.clone(), pipeline: pipeline.clone(), id: node.id.clone() };
+        let refused = |error: ConnectorError| Diagnostic::at(node.place.clone(), error.code, error.message);
+        let made = match &node.kind {
+            NodeConfigKind::Source { connector, .. } => connector
+                .read(|name, table| SourceOptions::deserialize(name, table))
+                .and_then(|options| options.build(&place).map_err(refused))
+                .map(|factory| drop(connectors.sources.insert(node.id.clone(), factory))),
+            NodeConfigKind::Sink { connector } => connector
+                .read(|name, table| SinkOptions::deserialize(name, table))
+                .and_then(|options| options.build(&place).map_err(refused))
+                .map(|factory| drop(connectors.sinks.insert(node.id.clone(), factory))),
+            NodeConfigKind::Operator(_) => Ok(()),
+        };
+        problems.extend(made.err());
+    }
+    if problems.is_empty() { Ok(connectors) } else { Err(problems.into()) }
 }
 
-/// Lists what is stored in a job's directory.
-pub(super) fn checkpoints(storage: &Path) -> Result<CheckpointList, Failure> {
-    Err(unwired(&format!("reading {}", storage.display())))
+impl Connectors {
+    /// Returns what each source can promise.
+    pub(super) fn source_guarantees(&self) -> BTreeMap<OperatorId, SourceGuarantee> {
+        self.sources.iter().map(|(id, factory)| (id.clone(), factory.guarantee())).collect()
+    }
+
+    /// Returns what each sink can promise.
+    pub(super) fn sink_guarantees(&self) -> BTreeMap<OperatorId, SinkGuarantee> {
+        self.sinks.iter().map(|(id, factory)| (id.clone(), factory.guarantee())).collect()
+    }
 }
 
-/// Reads and verifies one checkpoint, the newest if none is named.
-pub(super) fn checkpoint(storage: &Path, id: Option<u64>) -> Result<CheckpointDetail, Failure> {
-    Err(unwired(&format!("reading {id:?} in {}", storage.display())))
+/// Puts a job together from what was prepared.
+pub(super) fn definition(prepared: &Prepared) -> Result<JobDefinition, Failure> {
+    let file = &prepared.file;
+    let mut parts = Vec::new();
+    for spec in &prepared.spec.nodes {
+        let node = file.node(&spec.id).expect("the job was made from the file");
+        parts.push(match &node.kind {
+            NodeConfigKind::Source { watermark, .. } => NodeParts::Source {
+                factory: Arc::clone(&prepared.connectors.sources[&spec.id]),
+                watermarks: Some(WatermarkStrategy { out_of_orderness_ms: watermark.out_of_orderness_ms }),
+            },
+            NodeConfigKind::Sink { .. } => NodeParts::Sink { factory: Arc::clone(&prepared.connectors.sinks[&spec.id]) },
+            NodeConfigKind::Operator(operator) => operator_parts(prepared, node, operator)?,
+        });
+    }
+    let bad_graph = |error: cofferdam_dataflow::graph::spec::SpecError| Diagnostic::new("bad-graph", error.to_string());
+    let mut definition = JobDefinition::new(prepared.spec.clone(), parts, checkpoint_config(file)).map_err(bad_graph)?;
+    definition.digests =
+        prepared.components.iter().map(|(id, component)| (id.clone(), component.summary.digest.clone())).collect();
+    definition.engine = format!("cofferdam {}; {}", env!("CARGO_PKG_VERSION"), SandboxEngine::semantics());
+    Ok(definition)
+}
+
+fn operator_parts(prepared: &Prepared, node: &NodeConfig, operator: &OperatorConfig) -> Result<NodeParts, Failure> {
+    let limits = &operator.limits;
+    let config = prepared.file.guest_config(node, operator, &|name| std::env::var(name).ok())?;
+    let guest_limits = GuestLimits {
+        memory_bytes: limits.memory_bytes,
+        table_elements: limits.table_elements,
+        fuel_per_call: limits.fuel_per_call,
+        fuel_per_record: limits.fuel_per_record,
+        fuel_max: limits.fuel_max,
+        fuel_lifecycle: limits.fuel_open,
+        effects: limits.effects,
+        ..GuestLimits::default()
+    };
+    let options = GuestOptions { config, limits: guest_limits, log: Arc::new(TracingLog::default()) };
+    let factory = prepared.components[&node.id].loaded.factory(options);
+    Ok(NodeParts::Operator { factory: Arc::new(factory), limits: limits.effects, state_quota_bytes: STATE_QUOTA_BYTES })
+}
+
+fn checkpoint_config(file: &PipelineFile) -> CheckpointConfig {
+    let options = &file.checkpoint;
+    CheckpointConfig {
+        interval_ms: options.interval_ms,
+        min_pause_ms: options.min_pause_ms,
+        timeout_ms: options.timeout_ms,
+        max_concurrent: options.max_concurrent,
+        tolerable_failures: options.tolerable_failures,
+        retained: options.keep,
+        cleanup: if options.retain_on_cancel { Cleanup::Never } else { Cleanup::OnCancel },
+    }
+}
+
+/// Translates the file's restart strategy.
+pub(super) fn restart_policy(strategy: &RestartStrategy) -> RestartPolicy {
+    // Both were checked to be small where they were read.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "factors are bounded by the file's rules")]
+    let permille = |factor: f64| (factor * 1000.0).round() as u32;
+    match *strategy {
+        RestartStrategy::None => RestartPolicy::None,
+        RestartStrategy::FixedDelay { attempts, delay_ms } => RestartPolicy::FixedDelay { restarts: attempts, delay_ms },
+        RestartStrategy::FailureRate { max_failures, interval_ms, delay_ms } => {
+            RestartPolicy::FailureRate { failures: max_failures, interval_ms, delay_ms }
+        }
+        RestartStrategy::ExponentialDelay { initial_ms, max_ms, multiplier, jitter, reset_ms, attempts } => {
+            RestartPolicy::ExponentialDelay {
+                initial_ms,
+                max_ms,
+                multiplier_permille: permille(multiplier),
+                jitter_permille: permille(jitter),
+                healthy_ms: reset_ms,
+                restarts: attempts,
+            }
+        }
+    }
 }

@@ -10,8 +10,8 @@ use wasmtime::{Trap, WasmBacktrace};
 
 use super::bindings::cofferdam::operator::types::OperatorError;
 use super::state::HostState;
-use super::text;
 use super::trap::HostTrap;
+use crate::sandbox::text;
 
 /// Bytes of a fault's message.
 const MESSAGE_BYTES: usize = 4 << 10;

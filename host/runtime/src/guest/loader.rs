@@ -18,13 +18,13 @@ use super::limits::GuestLimits;
 use super::log::SilentLog;
 use super::metrics::OperatorMetrics;
 use super::state::HostState;
-use super::text;
 use crate::sandbox::LoadError;
 use crate::sandbox::artefact::Artefact;
 use crate::sandbox::cache::{ArtefactCache, CacheKey};
 use crate::sandbox::compile::Compiler;
 use crate::sandbox::engine::SandboxEngine;
 use crate::sandbox::scan::{ComponentSummary, ScanLimits, scan};
+use crate::sandbox::text;
 
 /// Loads components: scans, compiles or finds in the cache, links, and asks each what it is.
 pub struct ComponentLoader {

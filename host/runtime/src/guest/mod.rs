@@ -19,7 +19,6 @@ mod log;
 mod metrics;
 mod price;
 mod state;
-pub(crate) mod text;
 mod trap;
 
 pub use factory::{GuestOptions, WasmGuestFactory};

@@ -9,8 +9,8 @@ use super::limiter::TotalsLimiter;
 use super::limits::GuestLimits;
 use super::log::{GuestLog, GuestLogLevel};
 use super::metrics::OperatorMetrics;
-use super::text;
 use super::trap::HostTrap;
+use crate::sandbox::text;
 
 /// The data of a guest's store.
 pub(super) struct HostState {

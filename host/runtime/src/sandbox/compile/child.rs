@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::{CompileLimits, frame};
-use crate::guest::text;
 use crate::sandbox::engine::SandboxEngine;
 use crate::sandbox::scan::{ScanLimits, scan};
+use crate::sandbox::text;
 
 /// Compiles the component on standard input and writes the answer to standard output. Never returns an error in another
 /// way: a process that ends without an answer has crashed.

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::LoadError;
-use crate::guest::text;
+use crate::sandbox::text;
 
 /// The hidden verb of the program that compiles.
 pub const COMPILE_VERB: &str = "compile-child";

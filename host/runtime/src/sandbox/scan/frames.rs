@@ -12,7 +12,7 @@ use wasmparser::{
 use super::module::{self, Totals, add};
 use super::types;
 use super::{Counts, LoadError, ScanLimits, invalid, too_complex};
-use crate::guest::text;
+use crate::sandbox::text;
 
 /// A component as the walk has seen it.
 #[derive(Default)]

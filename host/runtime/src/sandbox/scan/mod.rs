@@ -18,7 +18,7 @@ pub use limits::ScanLimits;
 
 use super::LoadError;
 use super::engine::FEATURES;
-use crate::guest::text;
+use crate::sandbox::text;
 
 /// What a component is, as far as it can be told without running it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
