@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
-use cofferdam::config::{Diagnostic, PipelineFile};
+use cofferdam::config::{ConnectorTable, Diagnostic, NodeConfigKind, PipelineFile};
+use cofferdam::connector::{ConnectorPlace, SinkOptions, SourceOptions};
 use cofferdam::report::RunEvent;
-use cofferdam_dataflow::connector::{SinkGuarantee, SourceGuarantee};
+use cofferdam_dataflow::connector::{ConnectorError, SinkFactory, SinkGuarantee, SourceFactory, SourceGuarantee};
 use cofferdam_dataflow::guest::Descriptor;
 use cofferdam_dataflow::ids::OperatorId;
 
 use super::Exit;
 use super::checkpoints::{CheckpointDetail, CheckpointList};
-use super::failure::Failure;
+use super::failure::{Failure, chain};
 use super::inspect::ComponentSummary;
 use super::run::{Prepared, StartOptions};
 
@@ -33,9 +35,44 @@ pub(super) fn load(path: &Path) -> Result<Component, Failure> {
     Err(unwired(&format!("loading {}", path.display())))
 }
 
-/// Asks the connectors what they can promise.
+/// Reads the options of all connectors and asks each what it can promise. Opens none.
 pub(super) fn guarantees(file: &PipelineFile) -> Result<Guarantees, Failure> {
-    Err(unwired(&format!("the connectors of {}", file.name)))
+    let (mut sources, mut sinks, mut problems) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+    let pipeline = OperatorId::new(&file.name).expect("the pipeline's name was checked by the rule of ids");
+    for node in &file.nodes {
+        let place = ConnectorPlace { base_dir: file.base_dir.clone(), pipeline: pipeline.clone(), id: node.id.clone() };
+        match &node.kind {
+            NodeConfigKind::Source { connector, .. } => match source(connector, &place) {
+                Ok(source) => drop(sources.insert(node.id.clone(), source.guarantee())),
+                Err(problem) => problems.push(problem),
+            },
+            NodeConfigKind::Sink { connector } => match sink(connector, &place) {
+                Ok(sink) => drop(sinks.insert(node.id.clone(), sink.guarantee())),
+                Err(problem) => problems.push(problem),
+            },
+            NodeConfigKind::Operator(_) => {}
+        }
+    }
+    if problems.is_empty() { Ok((sources, sinks)) } else { Err(problems.into()) }
+}
+
+/// Makes a source of its table.
+fn source(table: &ConnectorTable, place: &ConnectorPlace) -> Result<Arc<dyn SourceFactory>, Diagnostic> {
+    let options = table.read(|connector, options| SourceOptions::deserialize(connector, options))?;
+    options.build(place).map_err(|error| refused(table, &error))
+}
+
+/// Makes a sink of its table.
+fn sink(table: &ConnectorTable, place: &ConnectorPlace) -> Result<Arc<dyn SinkFactory>, Diagnostic> {
+    let options = table.read(|connector, options| SinkOptions::deserialize(connector, options))?;
+    options.build(place).map_err(|error| refused(table, &error))
+}
+
+fn refused(table: &ConnectorTable, error: &ConnectorError) -> Diagnostic {
+    // The code stands beside the message already.
+    let message = chain(error);
+    let message = message.strip_prefix(error.code).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&message);
+    Diagnostic::at(table.place().clone(), error.code, message)
 }
 
 /// Runs a job to its end and tells what happens.
