@@ -44,6 +44,14 @@ pub(super) struct Entry<'a> {
     pub(super) value: &'a [u8],
 }
 
+/// What an entry's header says of its key and value.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Header {
+    pub(super) deleted: bool,
+    key_len: u16,
+    value_len: u32,
+}
+
 #[derive(Default)]
 pub(super) struct Arena {
     chunks: Vec<Box<[u8]>>,
@@ -106,6 +114,22 @@ impl Arena {
         let bytes = self.bytes(place);
         let (key_len, _) = lengths(bytes);
         &bytes[HEADER_BYTES..HEADER_BYTES + key_len]
+    }
+
+    pub(super) fn header(&self, place: EntryRef) -> Header {
+        let bytes = self.bytes(place);
+        let value = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
+        Header {
+            deleted: value & DELETED_BIT != 0,
+            key_len: u16::from_le_bytes([bytes[4], bytes[5]]),
+            value_len: value & !DELETED_BIT,
+        }
+    }
+
+    /// Returns key and value (what is left of it, if it is deleted) of an entry whose header is known.
+    pub(super) fn key_and_value(&self, place: EntryRef, header: Header) -> (&[u8], &[u8]) {
+        let (key_len, value_len) = (usize::from(header.key_len), header.value_len as usize);
+        self.bytes(place)[HEADER_BYTES..HEADER_BYTES + key_len + value_len].split_at(key_len)
     }
 
     pub(super) fn entry(&self, place: EntryRef) -> Entry<'_> {

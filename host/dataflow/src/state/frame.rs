@@ -1,6 +1,6 @@
 //! The rows of one guest call: its distinct keys, and the state read for them.
 
-use super::arena::EntryRef;
+use super::arena::{EntryRef, Header};
 use super::table::{TableHasher, TableKey};
 use crate::column::{BytesColumn, BytesSlice};
 use crate::guest::{KeyedFrame, StateColumn};
@@ -27,6 +27,8 @@ pub(super) struct FrameColumn {
     pub(super) values: BytesColumn,
     /// The entry of each row, if the key has one, so that writing back needs no second look-up.
     pub(super) places: Vec<Option<EntryRef>>,
+    /// What the entries' headers say; kept to reuse its memory.
+    pub(super) entries: Vec<Option<Header>>,
 }
 
 impl FrameColumn {

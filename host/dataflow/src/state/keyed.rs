@@ -107,20 +107,33 @@ impl KeyedState {
         Ok(())
     }
 
+    /// Reads one slot for all rows. In passes over the rows, each of which touches one kind of memory: the misses of a
+    /// pass do not depend on one another, so the processor waits for many of them at once.
     fn fill_column(&self, table: &Table, column: &mut FrameColumn) {
         let rows = self.frame.len();
         column.places.clear();
+        column.places.extend((0..rows).map(|row| table.candidate(self.frame.table_key(row))));
+        column.entries.clear();
+        column.entries.extend(column.places.iter().map(|place| place.map(|place| table.arena.header(place))));
         column.values.clear();
         column.present.clear();
         column.present.resize(rows.div_ceil(8), 0);
         for row in 0..rows {
-            let place = table.find(self.frame.table_key(row));
-            let value = place.and_then(|place| table.value(place));
+            let key = self.frame.table_key(row);
+            let mut value = None;
+            if let (Some(place), Some(header)) = (column.places[row], column.entries[row]) {
+                let (found, bytes) = table.arena.key_and_value(place, header);
+                value = (!header.deleted).then_some(bytes);
+                if found != key.bytes {
+                    // Another key with the same hash: look again, comparing keys.
+                    column.places[row] = table.find(key);
+                    value = column.places[row].and_then(|place| table.value(place));
+                }
+            }
             if value.is_some() {
                 column.present[row / 8] |= 1 << (row % 8);
             }
             column.values.push(value.unwrap_or_default());
-            column.places.push(place);
         }
     }
 

@@ -121,6 +121,13 @@ impl Table {
         Some(place_of(*slot))
     }
 
+    /// Returns where the key's entry is if it has one and no other key shares its hash. Touches the index only, so that a
+    /// loop over many keys waits for many cache misses at once; the caller compares the keys.
+    pub(super) fn candidate(&self, key: TableKey<'_>) -> Option<EntryRef> {
+        let index = &self.groups[self.group_position(key.group)].index;
+        index.find(spread(key.hash), |slot| hash_of(*slot) == key.hash).map(|slot| place_of(*slot))
+    }
+
     /// Returns the value at `place`; `None` for a tombstone.
     pub(super) fn value(&self, place: EntryRef) -> Option<&[u8]> {
         let entry = self.arena.entry(place);

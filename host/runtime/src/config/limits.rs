@@ -11,7 +11,8 @@ pub(super) const KEYS: &[&str] = &[
     "fuel-per-call",
     "fuel-per-record",
     "fuel-max",
-    "fuel-open",
+    "fuel-instantiate",
+    "fuel-lifecycle",
     "key",
     "value",
     "writes",
@@ -40,8 +41,10 @@ pub struct OperatorLimits {
     pub fuel_per_record: u64,
     /// Fuel of a call, at most, however many records it has.
     pub fuel_max: u64,
-    /// Fuel of instantiation, and of `open`.
-    pub fuel_open: u64,
+    /// Fuel of instantiation.
+    pub fuel_instantiate: u64,
+    /// Fuel of `open` and of `finish`.
+    pub fuel_lifecycle: u64,
     /// What the effects of one call may be.
     pub effects: EffectLimits,
 }
@@ -54,7 +57,8 @@ impl Default for OperatorLimits {
             fuel_per_call: 50_000_000,
             fuel_per_record: 10_000_000,
             fuel_max: 5_000_000_000,
-            fuel_open: 1_000_000_000,
+            fuel_instantiate: 100_000_000,
+            fuel_lifecycle: 1_000_000_000,
             effects: EffectLimits::default(),
         }
     }
@@ -92,7 +96,8 @@ impl OperatorLimits {
             fuel_per_call: fuel("fuel-per-call", defaults.fuel_per_call),
             fuel_per_record: fuel("fuel-per-record", defaults.fuel_per_record),
             fuel_max: fuel("fuel-max", defaults.fuel_max),
-            fuel_open: fuel("fuel-open", defaults.fuel_open),
+            fuel_instantiate: fuel("fuel-instantiate", defaults.fuel_instantiate),
+            fuel_lifecycle: fuel("fuel-lifecycle", defaults.fuel_lifecycle),
             memory_bytes: section.bytes("memory", 64 * KIB..=1024 * MIB, problems).unwrap_or(defaults.memory_bytes),
             table_elements: section.count("table-elements", 0..=10_000_000, problems).unwrap_or(defaults.table_elements),
             effects,

@@ -13,14 +13,13 @@ use super::diagnostic::{Place, Problems, nearest};
 use super::guest_config::{self, SecretRef};
 use super::limits::{self, OperatorLimits};
 use super::section::{At, Section};
+use crate::connector::{SINKS, SOURCES};
 
 pub(super) const SOURCE_KEYS: &[&str] = &["connector", "parallelism", "watermark"];
 pub(super) const WATERMARK_KEYS: &[&str] = &["out-of-orderness", "idle-timeout"];
 pub(super) const OPERATOR_KEYS: &[&str] =
     &["component", "input", "partition", "parallelism", "config", "secrets", "limits", "on-poison", "isolation"];
 pub(super) const SINK_KEYS: &[&str] = &["connector", "input", "partition", "parallelism"];
-pub(super) const SOURCE_CONNECTORS: &[&str] = &["files", "generator"];
-pub(super) const SINK_CONNECTORS: &[&str] = &["files", "console", "blackhole"];
 
 /// The most key groups, and so the most subtasks, that a job can have.
 pub(super) const MAX_PARALLELISM: u64 = 32_768;
@@ -194,8 +193,8 @@ fn read_connector(
     problems: &mut Problems,
 ) -> Option<ConnectorTable> {
     let (known, common) = match kind {
-        "source" => (SOURCE_CONNECTORS, SOURCE_KEYS),
-        _ => (SINK_CONNECTORS, SINK_KEYS),
+        "source" => (SOURCES, SOURCE_KEYS),
+        _ => (SINKS, SINK_KEYS),
     };
     let expected = known.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
     let Some(found) = section.string("connector", &format!("one of {expected}"), problems) else {

@@ -74,8 +74,8 @@ fn words_and_defaults_of_the_schema_are_those_of_the_parser() {
     let schema = schema();
     let at = |pointer: &str| schema.pointer(pointer).cloned().unwrap_or_else(|| panic!("{pointer} is missing"));
     let connectors = |kind: &str| at(&format!("/properties/{kind}/additionalProperties/properties/connector/enum"));
-    assert_eq!(connectors("source"), serde_json::json!(node::SOURCE_CONNECTORS));
-    assert_eq!(connectors("sink"), serde_json::json!(node::SINK_CONNECTORS));
+    assert_eq!(connectors("source"), serde_json::json!(crate::connector::SOURCES));
+    assert_eq!(connectors("sink"), serde_json::json!(crate::connector::SINKS));
 
     let limit = |key: &str| at(&format!("/properties/operator/additionalProperties/properties/limits/properties/{key}/default"));
     let defaults = super::OperatorLimits::default();
@@ -96,7 +96,8 @@ fn words_and_defaults_of_the_schema_are_those_of_the_parser() {
         ("fuel-per-call", defaults.fuel_per_call),
         ("fuel-per-record", defaults.fuel_per_record),
         ("fuel-max", defaults.fuel_max),
-        ("fuel-open", defaults.fuel_open),
+        ("fuel-instantiate", defaults.fuel_instantiate),
+        ("fuel-lifecycle", defaults.fuel_lifecycle),
         ("output-records", effects.output_records.into()),
     ];
     for (key, count) in counts {
