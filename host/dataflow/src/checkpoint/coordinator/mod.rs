@@ -17,7 +17,7 @@
 mod command;
 mod pending;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 

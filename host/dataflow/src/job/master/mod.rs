@@ -20,6 +20,8 @@ mod message;
 mod recent;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 

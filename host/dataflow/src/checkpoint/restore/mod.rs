@@ -1,13 +1,16 @@
 //! From a completed checkpoint to what each task of a plan begins with. Works at any parallelism: key groups move as
 //! units, splits are found by name, watermarks are the least of those that contribute.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::chains::{Chain, StateChains};
-use super::manifest::{CheckpointManifest, ManifestNode, ManifestNodeKind};
-use super::segment::{SegmentError, SegmentId, SegmentReader, SegmentRef};
-use super::storage::CheckpointStorage;
+use crate::checkpoint::chains::{Chain, StateChains};
+use crate::checkpoint::manifest::{CheckpointManifest, ManifestNode, ManifestNodeKind};
+use crate::checkpoint::segment::{SegmentError, SegmentId, SegmentReader, SegmentRef};
+use crate::checkpoint::storage::CheckpointStorage;
 use crate::connector::SplitPosition;
 use crate::graph::plan::{ExecutionPlan, TaskPlan};
 use crate::graph::spec::{JobSpec, NodeKind};
