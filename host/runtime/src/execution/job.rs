@@ -304,7 +304,8 @@ impl JobLoop {
     }
 }
 
-fn failure_of(failure: TaskFailure) -> Failure {
+/// Says what the job master needs to know of a task's failure.
+pub fn failure_of(failure: TaskFailure) -> Failure {
     let position = (failure.position.identity != 0).then(|| failure.position.description.clone());
     let cause = match failure.cause {
         Cause::Guest(fault) => FailureCause::Guest(fault),
