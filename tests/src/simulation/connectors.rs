@@ -103,17 +103,16 @@ impl Source for SplitsReader {
         let split = open[self.random.index(open.len())];
         let reading = &mut self.splits[split];
         let (id, records) = &self.source.splits[reading.index];
+        let mut state = self.source.world.state();
+        let gate = state.gates.get(id).copied().unwrap_or(usize::MAX);
+        if gate <= reading.next {
+            return Ok(SourcePoll::Pending { retry_after_ms: 1 });
+        }
         if reading.next == records.len() {
             reading.finished = true;
             return Ok(SourcePoll::SplitFinished { split });
         }
-        let mut state = self.source.world.state();
-        let end = state.gates.get(id).copied().unwrap_or(usize::MAX).min(records.len());
-        let most = 1 + self.random.index(self.source.batch_max);
-        let end = end.min(reading.next + most);
-        if end <= reading.next {
-            return Ok(SourcePoll::Pending { retry_after_ms: 1 });
-        }
+        let end = gate.min(records.len()).min(reading.next + 1 + self.random.index(self.source.batch_max));
         for record in &records[reading.next..end] {
             batch.push(record.key.as_ref().map(String::as_bytes), record.time.map(EventTime), record.value.as_bytes());
         }

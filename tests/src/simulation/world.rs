@@ -167,7 +167,7 @@ impl World {
         self.state().reads.get(split).copied().unwrap_or(0)
     }
 
-    /// Lets every split be read up to here; `None` for all of it.
+    /// Lets these splits be read up to here, not even to their end, and all others to the end.
     pub fn gate(&self, limit: impl IntoIterator<Item = (&'static str, usize)>) {
         self.state().gates = limit.into_iter().map(|(split, limit)| (split.to_owned(), limit)).collect();
     }

@@ -1,11 +1,12 @@
 //! What each kind of sink sees of a job that fails and goes on.
 
 use cofferdam_dataflow::guest::FaultClass;
-use cofferdam_dataflow::job::master::JobEnd;
+use cofferdam_dataflow::ids::CheckpointId;
+use cofferdam_dataflow::job::master::{JobEnd, JobReport};
 use cofferdam_dataflow::job::restart::RestartPolicy;
 use cofferdam_tests::native::NativeFactory;
 use cofferdam_tests::simulation::{
-    FaultyFactory, Graph, GuestFaults, Merge, SimSink, Simulation, SinkKind, SplitsSource, When, stored_number,
+    Graph, GuestFaults, Merge, SimSink, Simulation, SinkKind, SplitsSource, When, stored_number,
 };
 
 use super::{SEEDS, assert_rows, count, finish, running_counts, split};
@@ -84,12 +85,10 @@ fn what_arrives_on_an_aligned_channel_waits_for_the_other_barrier() {
         let mut simulation = Simulation::new(seed);
         simulation.dials.channel_bytes = 1 << 20;
         let world = simulation.world.clone();
-        let faults = GuestFaults::default();
-        let merge = FaultyFactory::new(std::sync::Arc::new(NativeFactory::<Merge>::new("{}")), faults.clone());
         let graph = Graph::every_ms(1000)
             .source("a", 1, SplitsSource::keyed(&world, "a", "k", [1; 4]))
             .source("b", 1, SplitsSource::keyed(&world, "b", "k", [1; 2]))
-            .operator("merge", 1, merge, &[("a", 0), ("b", 1)])
+            .operator("merge", 1, NativeFactory::<Merge>::new("{}"), &[("a", 0), ("b", 1)])
             .sink("out", 1, SimSink::new(&world, "out", SinkKind::Transactional), "merge");
         world.gate([("a", 2), ("b", 2)]);
         simulation.start(&graph);
@@ -101,16 +100,15 @@ fn what_arrives_on_an_aligned_channel_waits_for_the_other_barrier() {
         simulation.run_until(|simulation| simulation.now_ms() > 1700);
         assert_eq!(world.reads("a"), 4, "the records that must wait have been read");
         simulation.dials.frozen_tasks.clear();
-        simulation.run_until(|simulation| simulation.on_disk() == [1]);
-        let checkpoint = simulation.checkpoint(cofferdam_dataflow::ids::CheckpointId(1)).unwrap();
+        simulation.run_until(|simulation| simulation.completed() == [1]);
+        let checkpoint = simulation.checkpoint(CheckpointId(1)).unwrap();
         assert_eq!(stored_number(&checkpoint.state["merge/total"]["k"]), 4);
         assert_eq!([checkpoint.positions["a"], checkpoint.positions["b"]], [2, 2]);
-        faults.add(When::Call(0), 1, FaultClass::Guest);
-        finish(&mut simulation);
-        let aligned = |report: &cofferdam_dataflow::job::master::JobReport| {
-            matches!(report, cofferdam_dataflow::job::master::JobReport::CheckpointCompleted { alignment_us_max: 1.., .. })
-        };
+        let aligned = |report: &JobReport| matches!(report, JobReport::CheckpointCompleted { alignment_us_max: 1.., .. });
         assert!(simulation.reports().any(aligned));
+        world.gate([]);
+        simulation.start(&graph);
+        finish(&mut simulation);
         let rows: Vec<_> = (1..=6).map(|n| format!("k={n}")).collect();
         assert_eq!(world.log("out"), rows);
     }
@@ -134,7 +132,7 @@ fn ten_records(seed: u64, kind: SinkKind) -> Simulation {
     simulation.start(&graph);
     simulation.run_until(|simulation| simulation.completed() == [1]);
     faults.add(When::Record("8".into()), 1, FaultClass::Guest);
-    world.gate([("numbers", 10)]);
+    world.gate([]);
     finish(&mut simulation);
     assert_eq!(simulation.restarts(), 1);
     simulation

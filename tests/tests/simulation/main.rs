@@ -1,6 +1,7 @@
 //! Jobs under the simulator: scenarios with exact results, and random runs from seeds.
 
 mod guarantees;
+mod seeds;
 
 use std::collections::BTreeMap;
 
