@@ -19,7 +19,7 @@ mod log;
 mod metrics;
 mod price;
 mod state;
-pub(crate) mod text;
+pub mod text;
 mod trap;
 
 pub use factory::{GuestOptions, WasmGuestFactory};
