@@ -85,6 +85,7 @@ fn host_failure(error: std::io::Error) -> Failure {
 /// Differs from run to run, so that hash tables do.
 fn seed() -> Result<u64, Failure> {
     let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).map_err(|error| Failure::from_error(Exit::Environment, "no-randomness", &error))?;
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Failure::new(Exit::Environment, Diagnostic::new("no-randomness", error.to_string())))?;
     Ok(u64::from_le_bytes(bytes))
 }
