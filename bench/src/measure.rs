@@ -48,21 +48,16 @@ pub(crate) fn run(definition: JobDefinition, storage: Arc<dyn CheckpointStorage>
     let (cpu, start) = (process_cpu()?, Instant::now());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (_controls, receiver) = tokio::sync::mpsc::unbounded_channel();
-    let mut observe = |event| {
-        if std::env::var_os("TRACE").is_some() {
-            eprintln!("{event:?}");
+    let mut observe = |event| match event {
+        ExecutionEvent::AttemptEnded(counters) => {
+            run.records = counters.iter().map(|task: &cofferdam_dataflow::subtask::TaskCounters| task.source_records).sum();
         }
-        match event {
-            ExecutionEvent::AttemptEnded(counters) => {
-                run.records = counters.iter().map(|task: &cofferdam_dataflow::subtask::TaskCounters| task.source_records).sum();
-            }
-            ExecutionEvent::SnapshotPause { pause_us, .. } => run.pauses_us.push(pause_us),
-            ExecutionEvent::Report(JobReport::CheckpointCompleted { duration_ms, .. }) => {
-                run.checkpoints += 1;
-                run.checkpoint_ms_max = run.checkpoint_ms_max.max(duration_ms);
-            }
-            _ => {}
+        ExecutionEvent::SnapshotPause { pause_us, .. } => run.pauses_us.push(pause_us),
+        ExecutionEvent::Report(JobReport::CheckpointCompleted { duration_ms, .. }) => {
+            run.checkpoints += 1;
+            run.checkpoint_ms_max = run.checkpoint_ms_max.max(duration_ms);
         }
+        _ => {}
     };
     let end = runtime.block_on(execute(definition, storage, RunOptions::default(), receiver, &mut observe))?;
     (run.wall, run.cpu) = (start.elapsed(), process_cpu()? - cpu);

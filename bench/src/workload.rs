@@ -113,7 +113,8 @@ fn generator(records: u64, keys: Option<u64>, shape: Shape, bytes: u64) -> Resul
 
 /// The text of the word-count example, a hundred times over.
 fn text() -> Result<Arc<dyn SourceFactory>> {
-    let text = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace")?.join("examples/word-count/shakespeare.txt");
+    let text =
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace")?.join("examples/word-count/shakespeare.txt");
     let dir = std::env::temp_dir().join("cofferdam-bench-text");
     std::fs::create_dir_all(&dir)?;
     for copy in 0..20 {

@@ -1,4 +1,5 @@
 //! The rules of `ARCHITECTURE.md` that a compiler does not check.
+#![expect(clippy::unwrap_used, reason = "tests may unwrap")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

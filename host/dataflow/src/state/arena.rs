@@ -49,7 +49,7 @@ pub(super) struct Entry<'a> {
 pub(super) struct Header {
     pub(super) deleted: bool,
     /// A byte of no meaning, read so that its cache line is on its way.
-    next_line: u8,
+    _next_line: u8,
     key_len: u16,
     value_len: u32,
 }
@@ -119,7 +119,6 @@ impl Arena {
     }
 
     /// Reads an entry's header, and touches the cache line after it: short entries end there.
-    #[expect(clippy::cast_possible_truncation, reason = "16 and 32 bits of 64 are meant")]
     pub(super) fn header(&self, place: EntryRef) -> Header {
         let bytes = self.bytes(place);
         let Some((head, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
@@ -129,7 +128,7 @@ impl Arena {
         let value = (lengths >> 32) as u32;
         Header {
             deleted: value & DELETED_BIT != 0,
-            next_line: rest.get(20).copied().unwrap_or_default(),
+            _next_line: rest.get(20).copied().unwrap_or_default(),
             key_len: (lengths & 0xffff) as u16,
             value_len: value & !DELETED_BIT,
         }
