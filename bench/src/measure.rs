@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use cofferdam::execution::{ExecutionEvent, JobDefinition, RunOptions, execute};
+use cofferdam::storage::LocalStorage;
 use cofferdam_dataflow::checkpoint::storage::CheckpointStorage;
 use cofferdam_dataflow::job::master::{JobEnd, JobReport};
 
@@ -41,8 +42,17 @@ impl Run {
     }
 }
 
-/// Runs a job to its end.
-pub(crate) fn run(definition: JobDefinition, storage: Arc<dyn CheckpointStorage>) -> Result<Run> {
+/// Runs a job to its end, over checkpoints in a directory of its own.
+pub(crate) fn run_once(definition: JobDefinition) -> Result<Run> {
+    let dir = std::env::temp_dir().join(format!("cofferdam-bench-{}", std::process::id()));
+    let storage = Arc::new(LocalStorage::open(&dir)?);
+    let result = run(definition, storage);
+    // Of no use any more, whatever came of the run.
+    let _ = std::fs::remove_dir_all(&dir);
+    result
+}
+
+fn run(definition: JobDefinition, storage: Arc<dyn CheckpointStorage>) -> Result<Run> {
     reset_peak();
     let mut run = Run::default();
     let (cpu, start) = (process_cpu()?, Instant::now());
