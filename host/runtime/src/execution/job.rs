@@ -305,12 +305,13 @@ impl JobLoop {
 }
 
 fn failure_of(failure: TaskFailure) -> Failure {
-    let position = (failure.position.identity != 0).then(|| failure.position.description.clone());
+    let place = failure.position.identity;
+    let position = (place != 0).then_some(failure.position.description);
     let cause = match failure.cause {
         Cause::Guest(fault) => FailureCause::Guest(fault),
         Cause::Connector(error) => FailureCause::from(&error),
         Cause::Rejected { code, message } => FailureCause::Connector { code, message, transient: false },
         Cause::Internal(message) => FailureCause::Host(message),
     };
-    Failure { subtask: Some(failure.subtask), cause, position }
+    Failure { subtask: Some(failure.subtask), cause, position, place }
 }

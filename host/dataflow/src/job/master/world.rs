@@ -393,7 +393,7 @@ impl World {
 pub(super) fn trap(position: u64) -> Failure {
     let fault = GuestFault::new(FaultCode::GuestTrap, FaultPhase::Data, "unreachable");
     let subtask = SubtaskId { operator: OperatorId::new("count").unwrap(), index: 0 };
-    Failure { subtask: Some(subtask), cause: fault.into(), position: Some(format!("record {position}")) }
+    Failure { subtask: Some(subtask), cause: fault.into(), position: Some(format!("record {position}")), place: position + 1 }
 }
 
 fn describe(report: &JobReport) -> String {
