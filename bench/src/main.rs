@@ -1,6 +1,7 @@
 //! Prints the figures of `docs/performance.md`: the same operators as wasm components and linked natively, in one run.
 
 mod boundary;
+mod latency;
 mod measure;
 mod operators;
 mod workload;
@@ -45,6 +46,9 @@ fn print(arguments: &Arguments) -> Result<()> {
     workload::print_all(&operators, &wanted, arguments.millions * 1_000_000, arguments.runs)?;
     if wanted("boundary") {
         boundary::print(&operators)?;
+    }
+    if wanted("latency") {
+        latency::print()?;
     }
     Ok(())
 }

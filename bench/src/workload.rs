@@ -8,23 +8,22 @@ use cofferdam::connector::{
     ByteSize, ConnectorPlace, Distribution, GeneratorOptions, KeyFormat, Shape, SourceOptions, blackhole_sink, generator_source,
 };
 use cofferdam::execution::{JobDefinition, NodeParts};
-use cofferdam::storage::LocalStorage;
 use cofferdam_dataflow::checkpoint::config::CheckpointConfig;
-use cofferdam_dataflow::connector::SourceFactory;
+use cofferdam_dataflow::connector::{SinkFactory, SourceFactory};
 use cofferdam_dataflow::graph::spec::{InputSpec, JobSpec, NodeKind, NodeSpec};
 use cofferdam_dataflow::guest::{EffectLimits, GuestFactory};
 use cofferdam_dataflow::ids::OperatorId;
 use cofferdam_dataflow::key_group::MaxParallelism;
 
-use crate::measure::{Run, run};
+use crate::measure::{Run, run_once};
 use crate::operators::{How, Operators};
 
 /// One row's settings.
 #[derive(Clone, Copy)]
-struct Setting {
-    how: How,
-    interval_ms: Option<u64>,
-    parallelism: u32,
+pub(crate) struct Setting {
+    pub(crate) how: How,
+    pub(crate) interval_ms: Option<u64>,
+    pub(crate) parallelism: u32,
 }
 
 pub(crate) fn print_all(operators: &Operators, wanted: &dyn Fn(&str) -> bool, records: u64, runs: u32) -> Result<()> {
@@ -34,7 +33,7 @@ pub(crate) fn print_all(operators: &Operators, wanted: &dyn Fn(&str) -> bool, re
     let count = |keys: u64, emit: bool| {
         move |operators: &Operators, setting: Setting| {
             let source = generator(records, Some(keys), Shape::Binary, 100)?;
-            job(setting, source, vec![("count", operators.keyed_count(setting.how, emit))])
+            job(setting, source, vec![("count", operators.keyed_count(setting.how, emit))], blackhole_sink())
         }
     };
     print("keyed-count-100k", operators, wanted, runs, count(100_000, false))?;
@@ -44,10 +43,15 @@ pub(crate) fn print_all(operators: &Operators, wanted: &dyn Fn(&str) -> bool, re
     print("json-keyed-count", operators, wanted, runs, |operators, setting| {
         let source = generator(records / 4, Some(100_000), Shape::Json, 100)?;
         let parse = operators.json_parse(setting.how);
-        job(setting, source, vec![("parse", parse), ("count", operators.keyed_count(setting.how, false))])
+        job(setting, source, vec![("parse", parse), ("count", operators.keyed_count(setting.how, false))], blackhole_sink())
     })?;
     print("word-count-lines", operators, wanted, runs, |operators, setting| {
-        job(setting, text()?, vec![("split", operators.split(setting.how)), ("count", operators.count(setting.how))])
+        job(
+            setting,
+            text()?,
+            vec![("split", operators.split(setting.how)), ("count", operators.count(setting.how))],
+            blackhole_sink(),
+        )
     })
 }
 
@@ -66,12 +70,7 @@ fn print(
         let mut best: [Option<Run>; 2] = [None, None];
         for _ in 0..runs {
             for (how, best) in [How::Native, How::Wasm].into_iter().zip(&mut best) {
-                let dir = std::env::temp_dir().join(format!("cofferdam-bench-{}", std::process::id()));
-                let storage = Arc::new(LocalStorage::open(&dir)?);
-                let result = run(make(operators, Setting { how, interval_ms, parallelism })?, storage);
-                // Of no use any more, whatever came of the run.
-                let _ = std::fs::remove_dir_all(&dir);
-                let result = result?;
+                let result = run_once(make(operators, Setting { how, interval_ms, parallelism })?)?;
                 if best.as_ref().is_none_or(|best| result.cpu < best.cpu) {
                     *best = Some(result);
                 }
@@ -98,6 +97,11 @@ fn print_row(name: &str, how: How, interval_ms: Option<u64>, parallelism: u32, r
     );
 }
 
+/// Binary records of 100 bytes under uniformly distributed keys.
+pub(crate) fn generator_of(records: u64, keys: u64) -> Result<Arc<dyn SourceFactory>> {
+    generator(records, Some(keys), Shape::Binary, 100)
+}
+
 fn generator(records: u64, keys: Option<u64>, shape: Shape, bytes: u64) -> Result<Arc<dyn SourceFactory>> {
     let options = GeneratorOptions {
         records: Some(records),
@@ -113,7 +117,8 @@ fn generator(records: u64, keys: Option<u64>, shape: Shape, bytes: u64) -> Resul
 
 /// The text of the word-count example, a hundred times over.
 fn text() -> Result<Arc<dyn SourceFactory>> {
-    let text = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace")?.join("examples/word-count/shakespeare.txt");
+    let text =
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace")?.join("examples/word-count/shakespeare.txt");
     let dir = std::env::temp_dir().join("cofferdam-bench-text");
     std::fs::create_dir_all(&dir)?;
     for copy in 0..20 {
@@ -124,8 +129,13 @@ fn text() -> Result<Arc<dyn SourceFactory>> {
     Ok(SourceOptions::Files(options).build(&place)?)
 }
 
-/// A chain: source, operators, and a sink that drops everything.
-fn job(setting: Setting, source: Arc<dyn SourceFactory>, operators: Vec<(&str, Arc<dyn GuestFactory>)>) -> Result<JobDefinition> {
+/// A chain: source, operators, sink.
+pub(crate) fn job(
+    setting: Setting,
+    source: Arc<dyn SourceFactory>,
+    operators: Vec<(&str, Arc<dyn GuestFactory>)>,
+    sink: Arc<dyn SinkFactory>,
+) -> Result<JobDefinition> {
     let mut nodes = Vec::new();
     let mut parts = Vec::new();
     let mut last = OperatorId::new("records")?;
@@ -142,7 +152,7 @@ fn job(setting: Setting, source: Arc<dyn SourceFactory>, operators: Vec<(&str, A
         let kind = NodeKind::Operator(factory.descriptor().clone());
         add(id, kind, NodeParts::Operator { factory, limits: EffectLimits::default(), state_quota_bytes: 4 << 30 })?;
     }
-    add("out", NodeKind::Sink, NodeParts::Sink { factory: blackhole_sink() })?;
+    add("out", NodeKind::Sink, NodeParts::Sink { factory: sink })?;
     let spec = JobSpec { name: "bench".into(), max_parallelism: MaxParallelism::new(128).context("in range")?, nodes };
     let checkpoint = CheckpointConfig { interval_ms: setting.interval_ms, ..CheckpointConfig::default() };
     Ok(JobDefinition::new(spec, parts, checkpoint)?)

@@ -310,7 +310,7 @@ impl CheckpointStorage for LocalStorage {
             return Ok(());
         }
         self.remove(&dir.join(MANIFEST))?;
-        // Before anything else goes: a manifest that comes back after a crash would name segments that are gone.
+        // Before anything else goes: a manifest that came back without its mark would be committed again.
         self.sync_dir(&dir)?;
         self.remove(&dir.join(COMMITTED))?;
         self.remove_temporary(&dir)?;

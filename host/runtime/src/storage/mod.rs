@@ -7,9 +7,9 @@ pub mod files;
 pub mod inspect;
 pub mod local;
 mod mark;
-
-// mod simulated;
-
-//mod tests;
+#[cfg(test)]
+mod simulated;
+#[cfg(test)]
+mod tests;
 
 pub use local::LocalStorage;

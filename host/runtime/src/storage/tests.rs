@@ -80,7 +80,7 @@ fn check(storage: &dyn CheckpointStorage, promises: &Promises) {
         assert_eq!(read_segment(storage, *id).unwrap(), content(*id), "what a manifest names is there and whole");
         assert!(!promises.deleted.contains(id), "{id} was deleted for good");
         let committed = storage.is_committed(CheckpointId(*id)).unwrap();
-        assert!(committed || !promises.committed.contains(id) || promises.to_delete.contains(id), "{id} was marked");
+        assert!(committed || !promises.committed.contains(id), "{id} was marked, and is not committed again");
     }
     for id in promises.published.difference(&promises.to_delete) {
         assert!(found.contains(id), "{id} was published");
