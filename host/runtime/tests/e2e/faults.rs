@@ -53,19 +53,37 @@ impl Trap for AtLines {
     }
 }
 
-/// Faults whenever so many more records have been met, replayed ones included.
+/// Faults when so many more records have been met, replayed ones included. Each time it takes `every` more than the last
+/// time, so that a replay gets beyond the record of the fault before.
 struct AfterRecords {
     every: u64,
-    met: AtomicU64,
-    sprung: AtomicU64,
+    state: Mutex<Met>,
+}
+
+#[derive(Default)]
+struct Met {
+    since_fault: u64,
+    sprung: u64,
+}
+
+impl AfterRecords {
+    fn new(every: u64) -> Arc<Self> {
+        Arc::new(Self { every, state: Mutex::default() })
+    }
+
+    fn sprung(&self) -> u64 {
+        self.state.lock().unwrap().sprung
+    }
 }
 
 impl Trap for AfterRecords {
     fn springs(&self, batch: &InputBatch<'_>) -> bool {
-        let records = batch.values.len() as u64;
-        let before = self.met.fetch_add(records, Ordering::Relaxed);
-        let springs = before / self.every != (before + records) / self.every;
-        self.sprung.fetch_add(u64::from(springs), Ordering::Relaxed);
+        let mut met = self.state.lock().unwrap();
+        met.since_fault += batch.values.len() as u64;
+        let springs = met.since_fault >= self.every * (met.sprung + 1);
+        if springs {
+            *met = Met { since_fault: 0, sprung: met.sprung + 1 };
+        }
         springs
     }
 }
@@ -201,7 +219,7 @@ fn faults_all_the_way(parallelism: u32, restart: RestartPolicy) {
     stage.write("pipeline.toml", word_count(parallelism, "20ms"));
     let every = NonZeroU64::new(7000).unwrap();
     let at_lines = Arc::new(AtLines { every, met: Mutex::default(), sprung: AtomicU64::new(0) });
-    let after_records = Arc::new(AfterRecords { every: 70_000, met: AtomicU64::new(0), sprung: AtomicU64::new(0) });
+    let after_records = AfterRecords::new(20_000);
     let traps: BTreeMap<&str, Arc<dyn Trap>> =
         BTreeMap::from([("split", Arc::clone(&at_lines) as Arc<dyn Trap>), ("count", Arc::clone(&after_records) as _)]);
     let out = stage.path("out");
@@ -210,7 +228,7 @@ fn faults_all_the_way(parallelism: u32, restart: RestartPolicy) {
     assert!(matches!(told.end, JobEnd::Finished { .. }), "{:?}", told.end);
     reader.finish(&out);
     check_counts(&out, &count_words(&text));
-    let (lines, records) = (at_lines.sprung.load(Ordering::Relaxed), after_records.sprung.load(Ordering::Relaxed));
+    let (lines, records) = (at_lines.sprung.load(Ordering::Relaxed), after_records.sprung());
     println!("{lines} and {records} faults, {} restarts, {} checkpoints", told.restarts, told.checkpoints);
     // Five lines of 40,000 trap; in one batch, or in tasks that fail together, several count as one restart.
     assert!((1..=5).contains(&lines) && records >= 2, "{lines} {records}");
@@ -245,7 +263,7 @@ fn a_job_that_may_restart_twice_fails_at_the_third_fault_and_publishes_no_half()
     stage.write("in/0.txt", &text);
     stage.components(&["word-count-split", "word-count-count"]);
     stage.write("pipeline.toml", word_count(1, "1h"));
-    let trap = Arc::new(AfterRecords { every: 1500, met: AtomicU64::new(0), sprung: AtomicU64::new(0) });
+    let trap = AfterRecords::new(1000);
     let traps: BTreeMap<&str, Arc<dyn Trap>> = BTreeMap::from([("split", Arc::clone(&trap) as Arc<dyn Trap>)]);
     let policy = RestartPolicy::FixedDelay { restarts: 2, delay_ms: 1 };
     let told = run(&stage, definition(&stage, &traps, 3_600_000), policy);
