@@ -192,6 +192,10 @@ impl JobLoop {
                 let id = SegmentId { checkpoint: key.checkpoint, attempt: key.attempt, task: key.task };
                 self.tell(JobEvent::Declined { id, reason: DeclineReason::Failed(reason) }, observe);
             }
+            Message::Written(Written::OutputLost { key, error }) => {
+                let failure = Failure::of_job(FailureCause::from(&error));
+                self.tell(JobEvent::Failed { attempt: key.attempt, failure }, observe);
+            }
             Message::WriterReset { attempt } => self.tell(JobEvent::TasksStopped { attempt }, observe),
             Message::Worker { attempt, task, event } => self.take_worker(attempt, task, event, observe),
         }

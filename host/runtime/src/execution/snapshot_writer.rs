@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 
 use cofferdam_dataflow::checkpoint::segment::{SegmentEncoder, SegmentHeader, SegmentId, SegmentInfo};
 use cofferdam_dataflow::checkpoint::storage::{CheckpointStorage, SegmentFile};
-use cofferdam_dataflow::connector::Prepared;
+use cofferdam_dataflow::connector::{ConnectorError, Prepared};
 use cofferdam_dataflow::ids::{Attempt, CheckpointId, TaskIndex};
 use cofferdam_dataflow::snapshot::{StateBlock, TaskSnapshot};
 
@@ -46,6 +46,8 @@ pub(super) enum Written {
     Durable { key: SnapshotKey, segment: Option<SegmentInfo> },
     /// It could not be written; nothing of it counts.
     Failed { key: SnapshotKey, reason: String },
+    /// Output that a sink has prepared could not be made durable: no later checkpoint may promise it.
+    OutputLost { key: SnapshotKey, error: ConnectorError },
 }
 
 /// The tasks' end of the writer.
@@ -79,7 +81,7 @@ pub(super) fn start(
     let (sender, receiver) = channel();
     let queued_bytes = Arc::new(AtomicUsize::new(0));
     let handle = WriterHandle { sender, queued_bytes: Arc::clone(&queued_bytes) };
-    let writer = Writer { job, storage, open: BTreeMap::new(), report, queued_bytes };
+    let writer = Writer { job, storage, open: BTreeMap::new(), carried: BTreeMap::new(), report, queued_bytes };
     let thread = std::thread::Builder::new().name("snapshot-writer".into()).spawn(move || writer.run(&receiver))?;
     Ok((handle, thread))
 }
@@ -88,13 +90,18 @@ struct Writer<R> {
     job: String,
     storage: Arc<dyn CheckpointStorage>,
     open: BTreeMap<SnapshotKey, Snapshot>,
+    /// What snapshots that came to nothing had prepared. Later snapshots of their tasks name it, too, so it becomes
+    /// durable with the next.
+    carried: BTreeMap<(Attempt, TaskIndex), Vec<Prepared>>,
     report: R,
     queued_bytes: Arc<AtomicUsize>,
 }
 
+type Encoder = SegmentEncoder<std::io::BufWriter<Box<dyn SegmentFile>>>;
+
 struct Snapshot {
     /// `None` until the first block: a task without state writes no file.
-    encoder: Option<SegmentEncoder<std::io::BufWriter<Box<dyn SegmentFile>>>>,
+    encoder: Option<Encoder>,
     header: SegmentHeader,
     prepared: Vec<Prepared>,
 }
@@ -114,6 +121,7 @@ impl<R: Fn(Written)> Writer<R> {
                 WriterMessage::Abort { checkpoint } => self.drop_where(|key| key.checkpoint == checkpoint),
                 WriterMessage::Reset { attempt, done } => {
                     self.drop_where(|key| key.attempt <= attempt);
+                    self.carried.clear();
                     done();
                 }
             }
@@ -122,8 +130,10 @@ impl<R: Fn(Written)> Writer<R> {
 
     fn begin(&mut self, snapshot: TaskSnapshot, prepared: Vec<Prepared>) {
         let TaskSnapshot { attempt, checkpoint, task, tables, .. } = snapshot;
+        let mut all = self.carried.remove(&(attempt, task)).unwrap_or_default();
+        all.extend(prepared);
         let header = SegmentHeader { job: self.job.clone(), id: SegmentId { checkpoint, attempt, task }, tables };
-        self.open.insert(SnapshotKey { attempt, checkpoint, task }, Snapshot { encoder: None, header, prepared });
+        self.open.insert(SnapshotKey { attempt, checkpoint, task }, Snapshot { encoder: None, header, prepared: all });
     }
 
     fn block(&mut self, key: SnapshotKey, block: &StateBlock) -> Result<(), String> {
@@ -144,7 +154,13 @@ impl<R: Fn(Written)> Writer<R> {
         let Some(snapshot) = self.open.remove(&key) else {
             return;
         };
-        match finish(snapshot) {
+        for prepared in snapshot.prepared {
+            if let Err(error) = (prepared.make_durable)() {
+                self.delete(key);
+                return (self.report)(Written::OutputLost { key, error });
+            }
+        }
+        match snapshot.encoder.map(finish).transpose() {
             Ok(segment) => (self.report)(Written::Durable { key, segment }),
             Err(reason) => {
                 self.delete(key);
@@ -154,17 +170,23 @@ impl<R: Fn(Written)> Writer<R> {
     }
 
     fn fail(&mut self, key: SnapshotKey, reason: String) {
-        self.open.remove(&key);
-        self.delete(key);
+        self.forget(key);
         (self.report)(Written::Failed { key, reason });
     }
 
     fn drop_where(&mut self, is_unwanted: impl Fn(&SnapshotKey) -> bool) {
         let unwanted: Vec<_> = self.open.keys().filter(|key| is_unwanted(key)).copied().collect();
         for key in unwanted {
-            self.open.remove(&key);
-            self.delete(key);
+            self.forget(key);
         }
+    }
+
+    /// Drops a snapshot, but for what it had prepared.
+    fn forget(&mut self, key: SnapshotKey) {
+        if let Some(snapshot) = self.open.remove(&key) {
+            self.carried.entry((key.attempt, key.task)).or_default().extend(snapshot.prepared);
+        }
+        self.delete(key);
     }
 
     /// Deletes what there may be of a segment. What remains is an orphan, which the next start removes.
@@ -176,18 +198,12 @@ impl<R: Fn(Written)> Writer<R> {
     }
 }
 
-/// Makes a snapshot durable: the transactions it names, then its segment.
-fn finish(snapshot: Snapshot) -> Result<Option<SegmentInfo>, String> {
-    for prepared in snapshot.prepared {
-        (prepared.make_durable)().map_err(|error| error_text(&error))?;
-    }
-    let Some(encoder) = snapshot.encoder else {
-        return Ok(None);
-    };
+/// Closes a segment and makes it durable.
+fn finish(encoder: Encoder) -> Result<SegmentInfo, String> {
     let (out, info) = encoder.finish().map_err(|error| error_text(&error))?;
     let file = out.into_inner().map_err(|error| error_text(error.error()))?;
     file.sync().map_err(|error| error_text(&error))?;
-    Ok(Some(info))
+    Ok(info)
 }
 
 /// Returns an error's text with its sources'.
