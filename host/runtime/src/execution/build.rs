@@ -22,17 +22,22 @@ use super::definition::{JobDefinition, NodeParts};
 use super::snapshot_writer::error_text;
 
 /// The splits of every source, found once an attempt.
-pub(super) type Splits = BTreeMap<OperatorId, Vec<Split>>;
+pub type Splits = BTreeMap<OperatorId, Vec<Split>>;
 
 /// What the tasks of one attempt are built from. Shared by their threads.
-pub(super) struct AttemptParts {
-    pub(super) definition: Arc<JobDefinition>,
-    pub(super) attempt: Attempt,
-    pub(super) storage: Arc<dyn CheckpointStorage>,
-    pub(super) restore: Option<RestorePlan>,
-    pub(super) splits: Splits,
+pub struct AttemptParts {
+    /// What runs.
+    pub definition: Arc<JobDefinition>,
+    /// Which run of it.
+    pub attempt: Attempt,
+    /// Holds the state to begin with.
+    pub storage: Arc<dyn CheckpointStorage>,
+    /// What to begin with; `None` for an empty start.
+    pub restore: Option<RestorePlan>,
+    /// As [`discover`] found them.
+    pub splits: Splits,
     /// Seeds the tables' hashes: nothing that leaves the process depends on it.
-    pub(super) seed: u64,
+    pub seed: u64,
 }
 
 /// A restored operator's entries that do not fit.
@@ -45,7 +50,10 @@ enum LoadError {
 }
 
 /// Finds the splits of all sources: those of a restored checkpoint, and new ones.
-pub(super) fn discover(definition: &JobDefinition, restore: Option<&RestorePlan>) -> Result<Splits, TaskFailure> {
+///
+/// # Errors
+/// [`TaskFailure`] of the source's first subtask; a split that was being read and is gone is an error by name.
+pub fn discover(definition: &JobDefinition, restore: Option<&RestorePlan>) -> Result<Splits, TaskFailure> {
     let mut found = Splits::new();
     for (node, parts) in definition.spec.nodes.iter().zip(&definition.parts) {
         if let NodeParts::Source { factory, .. } = parts {
@@ -92,7 +100,7 @@ impl AttemptParts {
     ///
     /// # Errors
     /// [`TaskFailure`] if a connector or a guest does not open, or state does not load.
-    pub(super) fn build(&self, plan: &TaskPlan) -> Result<Task, TaskFailure> {
+    pub fn build(&self, plan: &TaskPlan) -> Result<Task, TaskFailure> {
         let max_parallelism = self.definition.spec.max_parallelism;
         let mut states = self.load(plan)?;
         let mut head = None;

@@ -19,19 +19,31 @@ use super::build::{Splits, discover};
 use super::definition::{JobDefinition, NodeParts};
 
 /// What the thread does.
-pub(super) enum Work {
+pub enum Work {
     /// A command of the job master that touches storage or sinks.
     Command(JobCommand),
     /// Find the splits of an attempt's sources.
-    Discover { attempt: Attempt, restore: Option<Box<RestorePlan>> },
+    Discover {
+        /// The attempt.
+        attempt: Attempt,
+        /// What it begins with.
+        restore: Option<Box<RestorePlan>>,
+    },
 }
 
 /// What came of it.
-pub(super) enum Done {
+pub enum Done {
     /// An event for the job master.
     Job(JobEvent),
     /// The splits, or why there are none.
-    Discovered { attempt: Attempt, restore: Option<Box<RestorePlan>>, splits: Result<Splits, Box<TaskFailure>> },
+    Discovered {
+        /// The attempt.
+        attempt: Attempt,
+        /// What it begins with.
+        restore: Option<Box<RestorePlan>>,
+        /// What was found.
+        splits: Result<Splits, Box<TaskFailure>>,
+    },
 }
 
 /// Starts the thread. It ends when the sender is dropped.
@@ -42,7 +54,7 @@ pub(super) fn start(
 ) -> std::io::Result<(Sender<Work>, JoinHandle<()>)> {
     let (sender, receiver) = channel::<Work>();
     let run = move || {
-        let mut io = Io { definition, storage, committers: BTreeMap::new(), attempt: None };
+        let mut io = Io::new(definition, storage);
         for work in receiver {
             if let Some(done) = io.perform(work) {
                 report(done);
@@ -53,7 +65,8 @@ pub(super) fn start(
     Ok((sender, thread))
 }
 
-struct Io {
+/// Does blocking work, one piece after the other.
+pub struct Io {
     definition: Arc<JobDefinition>,
     storage: Arc<dyn CheckpointStorage>,
     /// Opened when first needed.
@@ -63,7 +76,13 @@ struct Io {
 }
 
 impl Io {
-    fn perform(&mut self, work: Work) -> Option<Done> {
+    /// Returns what works on this storage.
+    pub fn new(definition: Arc<JobDefinition>, storage: Arc<dyn CheckpointStorage>) -> Self {
+        Self { definition, storage, committers: BTreeMap::new(), attempt: None }
+    }
+
+    /// Does a piece of work and returns what came of it, if anybody wants to know.
+    pub fn perform(&mut self, work: Work) -> Option<Done> {
         match work {
             Work::Command(command) => self.command(command).map(Done::Job),
             Work::Discover { attempt, restore } => {

@@ -308,7 +308,8 @@ impl JobLoop {
     }
 }
 
-fn failure_of(failure: TaskFailure) -> Failure {
+/// Says what the job master needs to know of a task's failure.
+pub fn failure_of(failure: TaskFailure) -> Failure {
     let place = failure.position.identity;
     let position = (place != 0).then_some(failure.position.description);
     let cause = match failure.cause {

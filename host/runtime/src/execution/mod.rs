@@ -11,3 +11,12 @@ mod worker;
 
 pub use definition::{JobDefinition, NodeParts};
 pub use job::{Control, ExecutionEvent, RunOptions, execute};
+
+/// The executor's parts that hold no thread, for those who schedule them in another way: the simulator.
+#[doc(hidden)]
+pub mod parts {
+    pub use super::build::{AttemptParts, Splits, discover};
+    pub use super::io::{Done, Io, Work};
+    pub use super::job::failure_of;
+    pub use super::snapshot_writer::{SnapshotKey, Writer, WriterMessage, Written};
+}

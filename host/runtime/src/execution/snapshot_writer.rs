@@ -19,35 +19,74 @@ use cofferdam_dataflow::snapshot::{StateBlock, TaskSnapshot};
 const QUEUE_BYTES: usize = 32 << 20;
 
 /// What the writer is told.
-pub(super) enum WriterMessage {
+pub enum WriterMessage {
     /// A snapshot has begun.
-    Begin { snapshot: Box<TaskSnapshot>, prepared: Vec<Prepared> },
+    Begin {
+        /// What is known at the cut.
+        snapshot: Box<TaskSnapshot>,
+        /// What its sinks prepared.
+        prepared: Vec<Prepared>,
+    },
     /// State of it.
-    Block { key: SnapshotKey, block: StateBlock },
+    Block {
+        /// Which snapshot.
+        key: SnapshotKey,
+        /// The state.
+        block: StateBlock,
+    },
     /// There is no more.
-    End { key: SnapshotKey },
+    End {
+        /// Which snapshot.
+        key: SnapshotKey,
+    },
     /// Nobody wants the snapshots of this checkpoint any more.
-    Abort { checkpoint: CheckpointId },
+    Abort {
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+    },
     /// Drop the snapshots of this and older attempts, whose tasks are gone, and say so.
-    Reset { attempt: Attempt, done: Box<dyn FnOnce() + Send> },
+    Reset {
+        /// The attempt.
+        attempt: Attempt,
+        /// Called when that is done.
+        done: Box<dyn FnOnce() + Send>,
+    },
 }
 
 /// Which snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct SnapshotKey {
-    pub(super) attempt: Attempt,
-    pub(super) checkpoint: CheckpointId,
-    pub(super) task: TaskIndex,
+pub struct SnapshotKey {
+    /// The attempt.
+    pub attempt: Attempt,
+    /// The checkpoint.
+    pub checkpoint: CheckpointId,
+    /// The task.
+    pub task: TaskIndex,
 }
 
 /// What became of a snapshot.
-pub(super) enum Written {
+pub enum Written {
     /// Everything it names is durable. `segment` is `None` for a task without state.
-    Durable { key: SnapshotKey, segment: Option<SegmentInfo> },
+    Durable {
+        /// Which snapshot.
+        key: SnapshotKey,
+        /// Its state.
+        segment: Option<SegmentInfo>,
+    },
     /// It could not be written; nothing of it counts.
-    Failed { key: SnapshotKey, reason: String },
+    Failed {
+        /// Which snapshot.
+        key: SnapshotKey,
+        /// Why.
+        reason: String,
+    },
     /// Output that a sink has prepared could not be made durable: no later checkpoint may promise it.
-    OutputLost { key: SnapshotKey, error: ConnectorError },
+    OutputLost {
+        /// Which snapshot.
+        key: SnapshotKey,
+        /// Why.
+        error: ConnectorError,
+    },
 }
 
 /// The tasks' end of the writer.
@@ -81,20 +120,21 @@ pub(super) fn start(
     let (sender, receiver) = channel();
     let queued_bytes = Arc::new(AtomicUsize::new(0));
     let handle = WriterHandle { sender, queued_bytes: Arc::clone(&queued_bytes) };
-    let writer = Writer { job, storage, open: BTreeMap::new(), carried: BTreeMap::new(), report, queued_bytes };
-    let thread = std::thread::Builder::new().name("snapshot-writer".into()).spawn(move || writer.run(&receiver))?;
+    let writer = Writer::new(job, storage, report);
+    let thread =
+        std::thread::Builder::new().name("snapshot-writer".into()).spawn(move || writer.run(&receiver, &queued_bytes))?;
     Ok((handle, thread))
 }
 
-struct Writer<R> {
+/// Writes snapshots, block by block.
+pub struct Writer<R> {
     job: String,
     storage: Arc<dyn CheckpointStorage>,
     open: BTreeMap<SnapshotKey, Snapshot>,
     /// What snapshots that came to nothing had prepared. Later snapshots of their tasks name it, too, so it becomes
-    /// durable with the next.
+    /// durable with the next that ends.
     carried: BTreeMap<(Attempt, TaskIndex), Vec<Prepared>>,
     report: R,
-    queued_bytes: Arc<AtomicUsize>,
 }
 
 type Encoder = SegmentEncoder<std::io::BufWriter<Box<dyn SegmentFile>>>;
@@ -107,33 +147,43 @@ struct Snapshot {
 }
 
 impl<R: Fn(Written)> Writer<R> {
-    fn run(mut self, receiver: &Receiver<WriterMessage>) {
+    /// Returns a writer that tells `report` what becomes of each snapshot.
+    pub fn new(job: String, storage: Arc<dyn CheckpointStorage>, report: R) -> Self {
+        Self { job, storage, open: BTreeMap::new(), carried: BTreeMap::new(), report }
+    }
+
+    fn run(mut self, receiver: &Receiver<WriterMessage>, queued_bytes: &AtomicUsize) {
         while let Ok(message) = receiver.recv() {
-            match message {
-                WriterMessage::Begin { snapshot, prepared } => self.begin(*snapshot, prepared),
-                WriterMessage::Block { key, block } => {
-                    self.queued_bytes.fetch_sub(block.bytes.len(), Ordering::Relaxed);
-                    if let Err(reason) = self.block(key, &block) {
-                        self.fail(key, reason);
-                    }
+            if let WriterMessage::Block { block, .. } = &message {
+                queued_bytes.fetch_sub(block.bytes.len(), Ordering::Relaxed);
+            }
+            self.take(message);
+        }
+    }
+
+    /// Does what a message says.
+    pub fn take(&mut self, message: WriterMessage) {
+        match message {
+            WriterMessage::Begin { snapshot, prepared } => self.begin(*snapshot, prepared),
+            WriterMessage::Block { key, block } => {
+                if let Err(reason) = self.block(key, &block) {
+                    self.fail(key, reason);
                 }
-                WriterMessage::End { key } => self.end(key),
-                WriterMessage::Abort { checkpoint } => self.drop_where(|key| key.checkpoint == checkpoint),
-                WriterMessage::Reset { attempt, done } => {
-                    self.drop_where(|key| key.attempt <= attempt);
-                    self.carried.clear();
-                    done();
-                }
+            }
+            WriterMessage::End { key } => self.end(key),
+            WriterMessage::Abort { checkpoint } => self.drop_where(|key| key.checkpoint == checkpoint),
+            WriterMessage::Reset { attempt, done } => {
+                self.drop_where(|key| key.attempt <= attempt);
+                self.carried.clear();
+                done();
             }
         }
     }
 
     fn begin(&mut self, snapshot: TaskSnapshot, prepared: Vec<Prepared>) {
         let TaskSnapshot { attempt, checkpoint, task, tables, .. } = snapshot;
-        let mut all = self.carried.remove(&(attempt, task)).unwrap_or_default();
-        all.extend(prepared);
         let header = SegmentHeader { job: self.job.clone(), id: SegmentId { checkpoint, attempt, task }, tables };
-        self.open.insert(SnapshotKey { attempt, checkpoint, task }, Snapshot { encoder: None, header, prepared: all });
+        self.open.insert(SnapshotKey { attempt, checkpoint, task }, Snapshot { encoder: None, header, prepared });
     }
 
     fn block(&mut self, key: SnapshotKey, block: &StateBlock) -> Result<(), String> {
@@ -154,7 +204,8 @@ impl<R: Fn(Written)> Writer<R> {
         let Some(snapshot) = self.open.remove(&key) else {
             return;
         };
-        for prepared in snapshot.prepared {
+        let carried = self.carried.remove(&(key.attempt, key.task)).unwrap_or_default();
+        for prepared in carried.into_iter().chain(snapshot.prepared) {
             if let Err(error) = (prepared.make_durable)() {
                 self.delete(key);
                 return (self.report)(Written::OutputLost { key, error });
