@@ -1,12 +1,18 @@
 //! Prints the figures of `docs/performance.md`: the same operators as wasm components and linked natively, in one run.
 
+mod boundary;
+mod latency;
 mod measure;
+mod operators;
 mod workload;
+
+use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
+use cofferdam::sandbox::{compile::COMPILE_VERB, compile_child_main};
 
-/// Measures cofferdam with its own engine, in process.
+/// Measures cofferdam with its own engine, in process. Rates are of records read from the source.
 #[derive(Parser)]
 struct Arguments {
     /// Only workloads whose name contains this.
@@ -15,12 +21,34 @@ struct Arguments {
     /// Records of each run, in millions.
     #[arg(long, default_value_t = 20)]
     millions: u64,
-    /// Runs of each row; the best is printed.
+    /// Runs of each row, wasm and native in turn; the best by CPU time is printed.
     #[arg(long, default_value_t = 3)]
     runs: u32,
 }
 
-fn main() -> Result<()> {
-    let arguments = Arguments::parse();
-    workload::print_all(arguments.only.as_deref(), arguments.millions * 1_000_000, arguments.runs)
+fn main() -> ExitCode {
+    // The sandbox compiles components in this program, started again.
+    if std::env::args_os().nth(1).is_some_and(|verb| verb == COMPILE_VERB) {
+        return compile_child_main();
+    }
+    match print(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print(arguments: &Arguments) -> Result<()> {
+    let operators = operators::Operators::load()?;
+    let wanted = |name: &str| arguments.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
+    workload::print_all(&operators, &wanted, arguments.millions * 1_000_000, arguments.runs)?;
+    if wanted("boundary") {
+        boundary::print(&operators)?;
+    }
+    if wanted("latency") {
+        latency::print()?;
+    }
+    Ok(())
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use cofferdam::execution::{ExecutionEvent, JobDefinition, RunOptions, execute};
+use cofferdam::storage::LocalStorage;
 use cofferdam_dataflow::checkpoint::storage::CheckpointStorage;
 use cofferdam_dataflow::job::master::{JobEnd, JobReport};
 
@@ -41,28 +42,32 @@ impl Run {
     }
 }
 
-/// Runs a job to its end.
-pub(crate) fn run(definition: JobDefinition, storage: Arc<dyn CheckpointStorage>) -> Result<Run> {
+/// Runs a job to its end, over checkpoints in a directory of its own.
+pub(crate) fn run_once(definition: JobDefinition) -> Result<Run> {
+    let dir = std::env::temp_dir().join(format!("cofferdam-bench-{}", std::process::id()));
+    let storage = Arc::new(LocalStorage::open(&dir)?);
+    let result = run(definition, storage);
+    // Of no use any more, whatever came of the run.
+    let _ = std::fs::remove_dir_all(&dir);
+    result
+}
+
+fn run(definition: JobDefinition, storage: Arc<dyn CheckpointStorage>) -> Result<Run> {
     reset_peak();
     let mut run = Run::default();
     let (cpu, start) = (process_cpu()?, Instant::now());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (_controls, receiver) = tokio::sync::mpsc::unbounded_channel();
-    let mut observe = |event| {
-        if std::env::var_os("TRACE").is_some() {
-            eprintln!("{event:?}");
+    let mut observe = |event| match event {
+        ExecutionEvent::AttemptEnded(counters) => {
+            run.records = counters.iter().map(|task: &cofferdam_dataflow::subtask::TaskCounters| task.source_records).sum();
         }
-        match event {
-            ExecutionEvent::AttemptEnded(counters) => {
-                run.records = counters.iter().map(|task: &cofferdam_dataflow::subtask::TaskCounters| task.source_records).sum();
-            }
-            ExecutionEvent::SnapshotPause { pause_us, .. } => run.pauses_us.push(pause_us),
-            ExecutionEvent::Report(JobReport::CheckpointCompleted { duration_ms, .. }) => {
-                run.checkpoints += 1;
-                run.checkpoint_ms_max = run.checkpoint_ms_max.max(duration_ms);
-            }
-            _ => {}
+        ExecutionEvent::SnapshotPause { pause_us, .. } => run.pauses_us.push(pause_us),
+        ExecutionEvent::Report(JobReport::CheckpointCompleted { duration_ms, .. }) => {
+            run.checkpoints += 1;
+            run.checkpoint_ms_max = run.checkpoint_ms_max.max(duration_ms);
         }
+        _ => {}
     };
     let end = runtime.block_on(execute(definition, storage, RunOptions::default(), receiver, &mut observe))?;
     (run.wall, run.cpu) = (start.elapsed(), process_cpu()? - cpu);

@@ -1,88 +1,159 @@
 //! The workloads, and the table they are printed in.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Result;
-use bench_json_parse::JsonParse;
-use bench_keyed_count::KeyedCount;
-use cofferdam::connector::{ByteSize, Distribution, GeneratorOptions, KeyFormat, Shape, blackhole_sink, generator_source};
+use anyhow::{Context, Result};
+use cofferdam::connector::{
+    ByteSize, ConnectorPlace, Distribution, GeneratorOptions, KeyFormat, Shape, SourceOptions, blackhole_sink, generator_source,
+};
 use cofferdam::execution::{JobDefinition, NodeParts};
 use cofferdam_dataflow::checkpoint::config::CheckpointConfig;
-use cofferdam_dataflow::checkpoint::memory::MemoryStorage;
+use cofferdam_dataflow::connector::{SinkFactory, SourceFactory};
 use cofferdam_dataflow::graph::spec::{InputSpec, JobSpec, NodeKind, NodeSpec};
 use cofferdam_dataflow::guest::{EffectLimits, GuestFactory};
 use cofferdam_dataflow::ids::OperatorId;
 use cofferdam_dataflow::key_group::MaxParallelism;
-use cofferdam_tests::native::NativeFactory;
 
-use crate::measure::{Run, run};
+use crate::measure::{Run, run_once};
+use crate::operators::{How, Operators};
 
-pub(crate) fn print_all(only: Option<&str>, records: u64, runs: u32) -> Result<()> {
+/// One row's settings.
+#[derive(Clone, Copy)]
+pub(crate) struct Setting {
+    pub(crate) how: How,
+    pub(crate) interval_ms: Option<u64>,
+    pub(crate) parallelism: u32,
+}
+
+pub(crate) fn print_all(operators: &Operators, wanted: &dyn Fn(&str) -> bool, records: u64, runs: u32) -> Result<()> {
     println!(
-        "workload | operator | checkpoints | parallelism | M records/s | M records/CPU-s | CPU ns/record | peak MB | pause p99 us"
+        "workload | operator | checkpoints | parallelism | M records/s | M records/CPU-s | CPU ns/record | to native | peak MB | pause p99 us | worst checkpoint ms"
     );
-    for keys in [100_000, 1_000_000] {
-        for interval in [None, Some(1000)] {
-            for parallelism in [1, 2] {
-                let name = format!("keyed-count-{keys}");
-                if only.is_some_and(|only| !name.contains(only)) {
-                    continue;
+    let count = |keys: u64, emit: bool| {
+        move |operators: &Operators, setting: Setting| {
+            let source = generator(records, Some(keys), Shape::Binary, 100)?;
+            job(setting, source, vec![("count", operators.keyed_count(setting.how, emit))], blackhole_sink())
+        }
+    };
+    print("keyed-count-100k", operators, wanted, runs, count(100_000, false))?;
+    print("keyed-count-1m", operators, wanted, runs, count(1_000_000, false))?;
+    print("keyed-count-5m", operators, wanted, runs, count(5_000_000, false))?;
+    print("keyed-count-emit-100k", operators, wanted, runs, count(100_000, true))?;
+    print("json-keyed-count", operators, wanted, runs, |operators, setting| {
+        let source = generator(records / 4, Some(100_000), Shape::Json, 100)?;
+        let parse = operators.json_parse(setting.how);
+        job(setting, source, vec![("parse", parse), ("count", operators.keyed_count(setting.how, false))], blackhole_sink())
+    })?;
+    print("word-count-lines", operators, wanted, runs, |operators, setting| {
+        job(
+            setting,
+            text()?,
+            vec![("split", operators.split(setting.how)), ("count", operators.count(setting.how))],
+            blackhole_sink(),
+        )
+    })
+}
+
+/// Prints one workload's rows: native and wasm in turn, so that both meet the same machine.
+fn print(
+    name: &str,
+    operators: &Operators,
+    wanted: &dyn Fn(&str) -> bool,
+    runs: u32,
+    make: impl Fn(&Operators, Setting) -> Result<JobDefinition>,
+) -> Result<()> {
+    if !wanted(name) {
+        return Ok(());
+    }
+    for (interval_ms, parallelism) in [(None, 1), (Some(1000), 1), (None, 2), (Some(1000), 2)] {
+        let mut best: [Option<Run>; 2] = [None, None];
+        for _ in 0..runs {
+            for (how, best) in [How::Native, How::Wasm].into_iter().zip(&mut best) {
+                let result = run_once(make(operators, Setting { how, interval_ms, parallelism })?)?;
+                if best.as_ref().is_none_or(|best| result.cpu < best.cpu) {
+                    *best = Some(result);
                 }
-                let best = (0..runs)
-                    .map(|_| keyed_count(records, keys, interval, parallelism))
-                    .collect::<Result<Vec<_>>>()?
-                    .into_iter()
-                    .min_by(|a, b| a.cpu.cmp(&b.cpu))
-                    .unwrap_or_default();
-                print_row(&name, "native", interval, parallelism, &best);
             }
         }
+        let [native, wasm] = best.map(Option::unwrap_or_default);
+        print_row(name, How::Native, interval_ms, parallelism, &native, 1.0);
+        print_row(name, How::Wasm, interval_ms, parallelism, &wasm, wasm.cpu_ns_per_record() / native.cpu_ns_per_record());
     }
-    let _ = std::any::type_name::<JsonParse>();
     Ok(())
 }
 
-fn print_row(name: &str, operator: &str, interval: Option<u64>, parallelism: u32, run: &Run) {
-    let interval = interval.map_or("off".to_owned(), |ms| format!("{ms} ms ({})", run.checkpoints));
+fn print_row(name: &str, how: How, interval_ms: Option<u64>, parallelism: u32, run: &Run, to_native: f64) {
+    let interval = interval_ms.map_or("off".to_owned(), |ms| format!("{ms} ms ({})", run.checkpoints));
     let pause = run.pause_p99_us().map_or("-".to_owned(), |us| us.to_string());
     println!(
-        "{name} | {operator} | {interval} | {parallelism} | {:.2} | {:.2} | {:.0} | {:.0} | {pause}",
+        "{name} | {} | {interval} | {parallelism} | {:.2} | {:.2} | {:.0} | {to_native:.2} | {:.0} | {pause} | {}",
+        how.name(),
         run.per_second() / 1e6,
         run.per_cpu_second() / 1e6,
         run.cpu_ns_per_record(),
         run.peak_bytes as f64 / 1e6,
+        run.checkpoint_ms_max,
     );
 }
 
-fn keyed_count(records: u64, keys: u64, interval_ms: Option<u64>, parallelism: u32) -> Result<Run> {
+/// Binary records of 100 bytes under uniformly distributed keys.
+pub(crate) fn generator_of(records: u64, keys: u64) -> Result<Arc<dyn SourceFactory>> {
+    generator(records, Some(keys), Shape::Binary, 100)
+}
+
+fn generator(records: u64, keys: Option<u64>, shape: Shape, bytes: u64) -> Result<Arc<dyn SourceFactory>> {
     let options = GeneratorOptions {
         records: Some(records),
-        keys: Some(keys),
-        distribution: Some(Distribution::Uniform),
-        key_format: Some(KeyFormat::U64Le),
-        shape: Shape::Binary,
-        payload_bytes: Some(ByteSize(100)),
+        keys,
+        distribution: keys.map(|_| Distribution::Uniform),
+        key_format: keys.map(|_| if shape == Shape::Json { KeyFormat::Text } else { KeyFormat::U64Le }),
+        shape,
+        payload_bytes: Some(ByteSize(bytes)),
         ..GeneratorOptions::default()
     };
-    let factory: Arc<dyn GuestFactory> = Arc::new(NativeFactory::<KeyedCount>::new("{}"));
-    let id = |name: &str| OperatorId::new(name).expect("a valid id");
-    let input = |from: &str| vec![InputSpec { from: id(from), from_port: 0, to_port: 0, partition: None }];
-    let nodes = vec![
-        NodeSpec { id: id("records"), parallelism, kind: NodeKind::Source, inputs: vec![] },
-        NodeSpec {
-            id: id("count"),
-            parallelism,
-            kind: NodeKind::Operator(factory.descriptor().clone()),
-            inputs: input("records"),
-        },
-        NodeSpec { id: id("out"), parallelism, kind: NodeKind::Sink, inputs: input("count") },
-    ];
-    let spec = JobSpec { name: "bench".into(), max_parallelism: MaxParallelism::new(128).expect("in range"), nodes };
-    let parts = vec![
-        NodeParts::Source { factory: generator_source(&options)?, watermarks: None },
-        NodeParts::Operator { factory, limits: EffectLimits::default(), state_quota_bytes: 4 << 30 },
-        NodeParts::Sink { factory: blackhole_sink() },
-    ];
-    let checkpoint = CheckpointConfig { interval_ms, ..CheckpointConfig::default() };
-    run(JobDefinition::new(spec, parts, checkpoint)?, Arc::new(MemoryStorage::default()))
+    Ok(generator_source(&options)?)
+}
+
+/// The text of the word-count example, a hundred times over.
+fn text() -> Result<Arc<dyn SourceFactory>> {
+    let text =
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace")?.join("examples/word-count/shakespeare.txt");
+    let dir = std::env::temp_dir().join("cofferdam-bench-text");
+    std::fs::create_dir_all(&dir)?;
+    for copy in 0..20 {
+        std::fs::copy(&text, dir.join(format!("{copy}.txt")))?;
+    }
+    let options = toml::from_str(&format!("path = {:?}", dir.join("*.txt")))?;
+    let place = ConnectorPlace { base_dir: dir, pipeline: OperatorId::new("bench")?, id: OperatorId::new("lines")? };
+    Ok(SourceOptions::Files(options).build(&place)?)
+}
+
+/// A chain: source, operators, sink.
+pub(crate) fn job(
+    setting: Setting,
+    source: Arc<dyn SourceFactory>,
+    operators: Vec<(&str, Arc<dyn GuestFactory>)>,
+    sink: Arc<dyn SinkFactory>,
+) -> Result<JobDefinition> {
+    let mut nodes = Vec::new();
+    let mut parts = Vec::new();
+    let mut last = OperatorId::new("records")?;
+    let mut add = |id: &str, kind: NodeKind, part: NodeParts| -> Result<()> {
+        let input = InputSpec { from: last.clone(), from_port: 0, to_port: 0, partition: None };
+        let inputs = if kind == NodeKind::Source { vec![] } else { vec![input] };
+        last = OperatorId::new(id)?;
+        nodes.push(NodeSpec { id: last.clone(), parallelism: setting.parallelism, kind, inputs });
+        parts.push(part);
+        Ok(())
+    };
+    add("records", NodeKind::Source, NodeParts::Source { factory: source, watermarks: None })?;
+    for (id, factory) in operators {
+        let kind = NodeKind::Operator(factory.descriptor().clone());
+        add(id, kind, NodeParts::Operator { factory, limits: EffectLimits::default(), state_quota_bytes: 4 << 30 })?;
+    }
+    add("out", NodeKind::Sink, NodeParts::Sink { factory: sink })?;
+    let spec = JobSpec { name: "bench".into(), max_parallelism: MaxParallelism::new(128).context("in range")?, nodes };
+    let checkpoint = CheckpointConfig { interval_ms: setting.interval_ms, ..CheckpointConfig::default() };
+    Ok(JobDefinition::new(spec, parts, checkpoint)?)
 }

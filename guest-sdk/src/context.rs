@@ -308,7 +308,6 @@ impl<'c> Emit<'c> {
     /// # Errors
     /// As [`Context::emit`].
     #[inline]
-    #[expect(clippy::needless_pass_by_value, reason = "a tuple of pieces is made for the call")]
     pub fn send_text(self, text: impl Text) -> Result<(), Error> {
         self.outputs.push(self.port, self.key, self.time, |out| {
             text.write_to(&mut RecordWriter(out));

@@ -55,7 +55,7 @@ impl TimeColumn {
                     // All before had none: they get their bits now.
                     self.times.resize(self.len, 0);
                     self.untimed = vec![0xff; self.len.div_ceil(8)];
-                    if self.len % 8 != 0 {
+                    if !self.len.is_multiple_of(8) {
                         *self.untimed.last_mut().expect("len is not 0") = (1 << (self.len % 8)) - 1;
                     }
                 }

@@ -28,7 +28,7 @@ impl MaxParallelism {
 
     /// Returns the group of a key with this hash: `(low 32 bits * groups) >> 32`.
     pub fn group_of(self, hash: u64) -> KeyGroup {
-        let scaled = (hash & 0xffff_ffff) * u64::from(self.0) >> 32;
+        let scaled = ((hash & 0xffff_ffff) * u64::from(self.0)) >> 32;
         KeyGroup(u16::try_from(scaled).expect("less than the number of groups"))
     }
 

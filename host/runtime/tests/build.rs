@@ -2,7 +2,7 @@
 //! first run on a machine may have to prepare a toolchain, as a user's first build does.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -16,10 +16,10 @@ fn cofferdam(dir: &Path, home: &Path, arguments: &[&str]) -> (Option<i32>, Vec<V
     {
         command.env("COFFERDAM_GUEST_TOOLCHAIN", prepared);
     }
-    let output = command.env("COFFERDAM_HOME", home).output().unwrap();
-    eprintln!("{}", String::from_utf8_lossy(&output.stderr));
-    let lines = String::from_utf8(output.stdout).unwrap();
-    (output.status.code(), lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+    let output = command.env("COFFERDAM_HOME", home).stderr(Stdio::inherit()).output().expect("the command line starts");
+    let text = String::from_utf8(output.stdout).expect("JSON is UTF-8");
+    let lines = text.lines().map(|line| serde_json::from_str(line).expect("each line is JSON"));
+    (output.status.code(), lines.collect())
 }
 
 fn prepared_toolchain() -> Option<std::path::PathBuf> {

@@ -5,7 +5,7 @@
 
 use super::manifest::CheckpointManifest;
 use super::retention::{Deletion, Retention};
-use super::segment::{SegmentError, SegmentReader, hash_source};
+use super::segment::{SegmentError, SegmentReader, SegmentRef, hash_source};
 use super::storage::{CheckpointStorage, Fence, StorageError, StorageErrorKind};
 use crate::ids::{Attempt, CheckpointId};
 
@@ -188,12 +188,18 @@ fn proves_damage(error: &StorageError) -> bool {
 /// # Errors
 /// [`SegmentError`], for the first that is missing, damaged or unreadable.
 pub fn verify(storage: &dyn CheckpointStorage, manifest: &CheckpointManifest) -> Result<(), SegmentError> {
-    for segment in manifest.state.segments().values() {
-        let reader = SegmentReader::open(storage.open_segment(segment.id)?, segment)?;
-        if hash_source(reader.source())? != segment.hash {
-            let what = "its hash is not the one in the manifest".into();
-            return Err(SegmentError::Damaged { segment: segment.id, what });
-        }
+    manifest.state.segments().values().try_for_each(|segment| verify_segment(storage, segment))
+}
+
+/// Checks length, structure and hash of one segment. Reads all of it.
+///
+/// # Errors
+/// [`SegmentError`] if it is missing, damaged or unreadable.
+pub fn verify_segment(storage: &dyn CheckpointStorage, segment: &SegmentRef) -> Result<(), SegmentError> {
+    let reader = SegmentReader::open(storage.open_segment(segment.id)?, segment)?;
+    if hash_source(reader.source())? != segment.hash {
+        let what = "its hash is not the one in the manifest".into();
+        return Err(SegmentError::Damaged { segment: segment.id, what });
     }
     Ok(())
 }

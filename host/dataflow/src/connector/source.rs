@@ -91,6 +91,12 @@ pub trait SourceFactory: Send + Sync {
     /// [`ConnectorError`], such as for a missing input.
     fn discover(&self, parallelism: u32) -> Result<Vec<Split>, ConnectorError>;
 
+    /// Whether the splits are made up when a job begins, and a restored job goes on with exactly those of its checkpoint.
+    /// Else it goes on with those of its checkpoint and with new ones that are found.
+    fn has_fixed_splits(&self) -> bool {
+        false
+    }
+
     /// Opens a reader for these splits, each from its position if it has one. A position that does not fit (a file
     /// that shrank or changed) is an error.
     ///

@@ -132,14 +132,16 @@ pub struct Failure {
     pub subtask: Option<SubtaskId>,
     /// Why.
     pub cause: FailureCause,
-    /// Where in the input, if that is known: the same text for the same place. Such as `split a.txt, line 1200`.
+    /// Where in the input, for people, if that is known.
     pub position: Option<String>,
+    /// Equal for the same record in every replay, such as a hash of its content; 0 if no record is known.
+    pub place: u64,
 }
 
 impl Failure {
     /// Returns a failure of the job as a whole.
     pub fn of_job(cause: FailureCause) -> Self {
-        Self { subtask: None, cause, position: None }
+        Self { subtask: None, cause, position: None, place: 0 }
     }
 }
 

@@ -45,9 +45,11 @@ pub(super) struct Entry<'a> {
 }
 
 /// What an entry's header says of its key and value.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Header {
     pub(super) deleted: bool,
+    /// A byte of no meaning, read so that its cache line is on its way.
+    _next_line: u8,
     key_len: u16,
     value_len: u32,
 }
@@ -116,12 +118,18 @@ impl Arena {
         &bytes[HEADER_BYTES..HEADER_BYTES + key_len]
     }
 
+    /// Reads an entry's header, and touches the cache line after it: short entries end there.
     pub(super) fn header(&self, place: EntryRef) -> Header {
         let bytes = self.bytes(place);
-        let value = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
+        let Some((head, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
+            return Header::default();
+        };
+        let lengths = u64::from_le_bytes([head[4], head[5], head[6], head[7], head[8], head[9], head[10], head[11]]);
+        let value = (lengths >> 32) as u32;
         Header {
             deleted: value & DELETED_BIT != 0,
-            key_len: u16::from_le_bytes([bytes[4], bytes[5]]),
+            _next_line: rest.get(20).copied().unwrap_or_default(),
+            key_len: (lengths & 0xffff) as u16,
             value_len: value & !DELETED_BIT,
         }
     }

@@ -100,10 +100,10 @@ fn length_bytes(length: usize) -> usize {
 fn put_length(out: &mut Vec<u8>, length: usize) {
     let mut rest = u32::try_from(length).expect("keys and values are far below 4 GiB");
     while rest >= 0x80 {
-        out.push((rest & 0x7f) as u8 | 0x80);
+        out.push(rest.to_le_bytes()[0] | 0x80);
         rest >>= 7;
     }
-    out.push(rest as u8);
+    out.push(rest.to_le_bytes()[0]);
 }
 
 /// Reads entries one after the other. After the first error it ends.

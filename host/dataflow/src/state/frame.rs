@@ -1,7 +1,7 @@
 //! The rows of one guest call: its distinct keys, and the state read for them.
 
 use super::arena::{EntryRef, Header};
-use super::table::{TableHasher, TableKey};
+use super::table::{TableHasher, TableKey, same_key};
 use crate::column::{BytesColumn, BytesSlice};
 use crate::guest::{KeyedFrame, StateColumn};
 use crate::key_group::KeyGroup;
@@ -113,7 +113,7 @@ impl Frame {
                     self.keys.push(key);
                     break row;
                 }
-                if self.hashes[row as usize] == hash && self.keys.get(row as usize) == key {
+                if self.hashes[row as usize] == hash && same_key(self.keys.get(row as usize), key) {
                     break row;
                 }
                 bucket = (bucket + 1) & mask;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::frame::{Frame, FrameColumn};
-use super::table::{Table, TableHasher, TableKey};
+use super::table::{Table, TableHasher, TableKey, same_key};
 use crate::column::BytesSlice;
 use crate::guest::{StateUpdate, op};
 use crate::ids::CheckpointId;
@@ -124,7 +124,7 @@ impl KeyedState {
             if let (Some(place), Some(header)) = (column.places[row], column.entries[row]) {
                 let (found, bytes) = table.arena.key_and_value(place, header);
                 value = (!header.deleted).then_some(bytes);
-                if found != key.bytes {
+                if !same_key(found, key.bytes) {
                     // Another key with the same hash: look again, comparing keys.
                     column.places[row] = table.find(key);
                     value = column.places[row].and_then(|place| table.value(place));

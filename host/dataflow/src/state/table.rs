@@ -335,8 +335,19 @@ impl TableHasher {
     }
 }
 
+/// Whether two keys are equal. Most are short: two words are compared without a call.
+pub(super) fn same_key(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    match (a.first_chunk::<8>(), a.last_chunk::<8>(), b.first_chunk::<8>(), b.last_chunk::<8>()) {
+        (Some(a_first), Some(a_last), Some(b_first), Some(b_last)) if a.len() <= 16 => a_first == b_first && a_last == b_last,
+        _ => a == b,
+    }
+}
+
 fn is_key(arena: &Arena, slot: u64, key: TableKey<'_>) -> bool {
-    hash_of(slot) == key.hash && arena.key(place_of(slot)) == key.bytes
+    hash_of(slot) == key.hash && same_key(arena.key(place_of(slot)), key.bytes)
 }
 
 fn slot_of(hash: u32, place: EntryRef) -> u64 {

@@ -173,7 +173,12 @@ impl Chain {
 
     /// Hands on what the outputs take. Returns whether nothing waits.
     pub(super) fn flush(&mut self, ports: &mut dyn Ports, all: bool) -> bool {
-        self.edges.iter_mut().fold(true, |clear, edge| edge.flush(ports, all) && clear)
+        let mut clear = true;
+        for edge in &mut self.edges {
+            // Every edge has its turn: one that is full must not hold the barriers of another.
+            clear &= edge.flush(ports, all);
+        }
+        clear
     }
 
     /// There is no input for now: sinks whose output is visible at once hand it on.

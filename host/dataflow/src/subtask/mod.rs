@@ -57,7 +57,6 @@ pub struct Task {
 }
 
 /// Where a task takes its records from.
-#[expect(clippy::large_enum_variant, reason = "one a task, and never moved")]
 pub enum Head {
     /// A source reads them.
     Source(SourceSubtask),

@@ -25,6 +25,7 @@ pub trait Ports {
     ///
     /// # Errors
     /// Gives the element back if it is records and the channel is full.
+    #[expect(clippy::result_large_err, reason = "what is refused is given back by move")]
     fn push(&mut self, output: usize, element: StreamElement) -> Result<(), StreamElement>;
 
     /// Whether the consumer of an output has nothing queued, so that waiting for a fuller batch only costs time.

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 pub use component::{ComponentNames, names};
 pub use error::BuildError;
 pub use guest_crate::GuestCrate;
+pub use home::home;
 pub use scaffold::{Scaffolded, Template, scaffold};
 
 use stamp::{Freshness, Stamp};

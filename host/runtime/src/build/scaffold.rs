@@ -78,7 +78,7 @@ impl Template {
 /// # Errors
 /// [`BuildError::Name`], [`BuildError::Exists`], [`BuildError::Io`].
 pub fn scaffold(name: &str, dir: &Path, template: Template) -> Result<Scaffolded, BuildError> {
-    scaffold_with(name, dir, template, home::home)
+    scaffold_with(name, dir, template, home)
 }
 
 fn scaffold_with(

@@ -28,7 +28,7 @@ pub(super) fn dependency(crate_dir: &Path, home: fn() -> Result<PathBuf, BuildEr
 
 /// Unpacks the SDK again if a crate depends on this binary's copy and that is gone: it lives in a cache folder.
 pub(super) fn restore(guest: &GuestCrate) -> Result<(), BuildError> {
-    let copy = copy_dir(&home::home()?);
+    let copy = copy_dir(&home()?);
     let named = guest.manifest.contains(copy.to_string_lossy().as_ref());
     if named && !copy.join("guest-sdk/Cargo.toml").is_file() { unpack(&copy) } else { Ok(()) }
 }

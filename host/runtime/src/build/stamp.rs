@@ -171,7 +171,8 @@ mod tests {
 
     #[test]
     fn a_component_is_fresh_until_anything_that_went_into_it_changes() {
-        let changes: [(&str, fn(&GuestCrate)); 5] = [
+        type Change = (&'static str, fn(&GuestCrate));
+        let changes: [Change; 5] = [
             ("a source", |guest| std::fs::write(guest.dir.join("lib.rs"), "fn b() {}").unwrap()),
             ("the manifest", |guest| std::fs::write(guest.dir.join("Cargo.toml"), "[package]\nname = 'count'").unwrap()),
             ("a lock file appears", |guest| std::fs::write(guest.dir.join("Cargo.lock"), "").unwrap()),

@@ -62,7 +62,7 @@ impl Toolchain {
         if let Some(toolchain) = add_with_rustup(dir) {
             return Ok(toolchain);
         }
-        let private = home::home()?.join("guest-toolchain");
+        let private = home()?.join("guest-toolchain");
         prepare(&private)?;
         private_version(&private)
             .map(|version| Self::Private { dir: private.clone(), version })
@@ -83,7 +83,7 @@ impl Toolchain {
         if let Some(version) = installed(dir) {
             return Ok(Some(Self::Installed { version }));
         }
-        let private = home::home()?.join("guest-toolchain");
+        let private = home()?.join("guest-toolchain");
         Ok(private_version(&private).map(|version| Self::Private { dir: private, version }))
     }
 

@@ -28,7 +28,7 @@ pub(super) fn execute(prepared: &Prepared, options: StartOptions, show: &mut dyn
         allow_rewind: options.allow_rewind,
         seed: seed()?,
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(host_failure)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| host_failure(&error))?;
     let mut observer = Observer::new();
     let (end, interrupted) = runtime
         .block_on(async {
@@ -45,7 +45,7 @@ pub(super) fn execute(prepared: &Prepared, options: StartOptions, show: &mut dyn
             let interrupted = listener.await.is_ok_and(|count| count > 1);
             Ok::<_, std::io::Error>((end, interrupted))
         })
-        .map_err(host_failure)?;
+        .map_err(|error| host_failure(&error))?;
     observer.end(end, interrupted).iter().for_each(show);
     Ok(())
 }
@@ -78,13 +78,14 @@ pub(super) fn storage_failure(error: &StorageError) -> Failure {
     Failure::new(exit, Diagnostic::new(code, chain(error)))
 }
 
-fn host_failure(error: std::io::Error) -> Failure {
-    Failure::from_error(Exit::Environment, "host", &error)
+fn host_failure(error: &std::io::Error) -> Failure {
+    Failure::from_error(Exit::Environment, "host", error)
 }
 
 /// Differs from run to run, so that hash tables do.
 fn seed() -> Result<u64, Failure> {
     let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).map_err(|error| Failure::from_error(Exit::Environment, "no-randomness", &error))?;
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Failure::new(Exit::Environment, Diagnostic::new("no-randomness", error.to_string())))?;
     Ok(u64::from_le_bytes(bytes))
 }

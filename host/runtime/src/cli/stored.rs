@@ -4,8 +4,8 @@ use std::path::Path;
 
 use cofferdam::config::Diagnostic;
 use cofferdam::storage::LocalStorage;
+use cofferdam::storage::inspect::{self, ListedCheckpoint};
 use cofferdam_dataflow::checkpoint::manifest::{CheckpointManifest, ManifestNode, ManifestNodeKind};
-use cofferdam_dataflow::checkpoint::segment::{SegmentReader, SegmentRef, hash_source};
 use cofferdam_dataflow::checkpoint::storage::CheckpointStorage;
 use cofferdam_dataflow::ids::CheckpointId;
 use cofferdam_dataflow::snapshot::SubtaskPart;
@@ -13,13 +13,13 @@ use cofferdam_dataflow::snapshot::SubtaskPart;
 use super::Exit;
 use super::checkpoints::{CheckpointDetail, CheckpointList, CheckpointSummary, FileDetail, NodeDetail, PositionDetail};
 use super::execute::storage_failure;
-use super::failure::{Failure, chain};
+use super::failure::Failure;
 
 /// Lists what is stored in a job's directory.
 pub(super) fn checkpoints(path: &Path) -> Result<CheckpointList, Failure> {
     let storage = view(path)?;
-    let ids = storage.manifests().map_err(|error| storage_failure(&error))?;
-    let checkpoints = ids.into_iter().map(|id| summary(&storage, id, read(&storage, id).as_ref())).collect();
+    let listed = inspect::list(&storage).map_err(|error| storage_failure(&error))?;
+    let checkpoints = listed.iter().map(summary).collect();
     let finished = storage.finished().map_err(|error| storage_failure(&error))?.is_some();
     Ok(CheckpointList { storage: path.display().to_string(), finished, checkpoints })
 }
@@ -33,10 +33,9 @@ pub(super) fn checkpoint(path: &Path, id: Option<u64>) -> Result<CheckpointDetai
         let what = id.map_or("no checkpoint".to_owned(), |id| format!("no checkpoint {id}"));
         return Err(Failure::new(Exit::Storage, Diagnostic::new("no-checkpoint", format!("{} holds {what}", path.display()))));
     };
-    let manifest = read(&storage, id);
-    let summary = summary(&storage, id, manifest.as_ref());
+    let verified = inspect::verify(&storage, id).map_err(|error| storage_failure(&error))?;
     let mut detail = CheckpointDetail {
-        summary,
+        summary: summary(&verified.listed),
         job: String::new(),
         engine: String::new(),
         max_parallelism: 0,
@@ -44,14 +43,18 @@ pub(super) fn checkpoint(path: &Path, id: Option<u64>) -> Result<CheckpointDetai
         positions: Vec::new(),
         files: Vec::new(),
     };
-    if let Ok(manifest) = manifest {
+    if let Ok(manifest) = &verified.listed.manifest {
         detail.job.clone_from(&manifest.job);
         detail.engine.clone_from(&manifest.engine);
         detail.max_parallelism = manifest.max_parallelism.get();
-        detail.nodes = manifest.nodes.iter().map(|found| node(&manifest, found)).collect();
-        detail.positions = positions(&manifest);
-        detail.files = manifest.state.segments().values().map(|segment| file(&storage, segment)).collect();
+        detail.nodes = manifest.nodes.iter().map(|found| node(manifest, found)).collect();
+        detail.positions = positions(manifest);
     }
+    detail.files = verified
+        .segments
+        .into_iter()
+        .map(|(segment, damage)| FileDetail { name: segment.id.to_string(), bytes: segment.length, damage })
+        .collect();
     Ok(detail)
 }
 
@@ -59,17 +62,11 @@ fn view(path: &Path) -> Result<LocalStorage, Failure> {
     LocalStorage::open_to_read(path).map_err(|error| storage_failure(&error))
 }
 
-/// Returns the manifest, or what is wrong with it.
-fn read(storage: &LocalStorage, id: CheckpointId) -> Result<CheckpointManifest, String> {
-    let bytes = storage.read_manifest(id).map_err(|error| chain(&error))?;
-    CheckpointManifest::decode(&bytes).map_err(|error| chain(&error))
-}
-
-fn summary(storage: &LocalStorage, id: CheckpointId, manifest: Result<&CheckpointManifest, &String>) -> CheckpointSummary {
-    let committed = storage.is_committed(id).unwrap_or(false);
-    match manifest {
+fn summary(listed: &ListedCheckpoint) -> CheckpointSummary {
+    let (id, committed) = (listed.checkpoint.0, listed.committed);
+    match &listed.manifest {
         Ok(manifest) => CheckpointSummary {
-            id: id.0,
+            id,
             attempt: manifest.attempt.0,
             created_ms: manifest.created.0,
             bytes: manifest.state.segments().values().map(|segment| segment.length).sum(),
@@ -78,7 +75,7 @@ fn summary(storage: &LocalStorage, id: CheckpointId, manifest: Result<&Checkpoin
             damage: None,
         },
         Err(damage) => CheckpointSummary {
-            id: id.0,
+            id,
             attempt: 0,
             created_ms: 0,
             bytes: 0,
@@ -114,16 +111,4 @@ fn positions(manifest: &CheckpointManifest) -> Vec<PositionDetail> {
         }
     }
     details
-}
-
-fn file(storage: &LocalStorage, segment: &SegmentRef) -> FileDetail {
-    let damage = match storage.open_segment(segment.id) {
-        Err(error) => Some(chain(&error)),
-        Ok(source) => match hash_source(&*source) {
-            Err(error) => Some(chain(&error)),
-            Ok(hash) if hash != segment.hash => Some("its content is not what was written".to_owned()),
-            Ok(_) => SegmentReader::open(source, segment).err().map(|error| chain(&error)),
-        },
-    };
-    FileDetail { name: segment.id.to_string(), bytes: segment.length, damage }
 }

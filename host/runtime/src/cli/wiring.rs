@@ -145,7 +145,8 @@ fn operator_parts(prepared: &Prepared, node: &NodeConfig, operator: &OperatorCon
         fuel_per_call: limits.fuel_per_call,
         fuel_per_record: limits.fuel_per_record,
         fuel_max: limits.fuel_max,
-        fuel_lifecycle: limits.fuel_open,
+        fuel_instantiate: limits.fuel_instantiate,
+        fuel_lifecycle: limits.fuel_lifecycle,
         effects: limits.effects,
         ..GuestLimits::default()
     };

@@ -96,8 +96,9 @@ impl PipelineFile {
     /// # Errors
     /// Everything that is wrong, in the order of the file.
     pub fn parse(source: Arc<SourceText>, base_dir: &Path) -> Result<Self, Vec<Diagnostic>> {
-        let mut problems = Problems::new(source.clone());
-        let (root, syntax_errors) = DeTable::parse_recoverable(source.text());
+        let text = source.clone();
+        let mut problems = Problems::new(source);
+        let (root, syntax_errors) = DeTable::parse_recoverable(text.text());
         for error in &syntax_errors {
             add_syntax_error(error, &mut problems);
         }

@@ -237,7 +237,8 @@ fn read_inputs(section: &Section<'_, '_>, problems: &mut Problems) -> Vec<InputC
     let mut inputs = Vec::new();
     let mut add = |value: &Spanned<DeValue<'_>>, position: usize, problems: &mut Problems| match value.get_ref() {
         DeValue::String(text) => {
-            inputs.push(InputConfig { text: text.to_string(), place: problems.place(value.span()), position, partition: None })
+            let place = problems.place(value.span());
+            inputs.push(InputConfig { text: text.to_string(), place, position, partition: None });
         }
         other => {
             let message = format!("\"input\" holds {}, expected {expected}", super::section::described(other));

@@ -141,6 +141,7 @@ fn broken(line: usize, with: &str) -> Vec<String> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one table of mistakes")]
 fn each_mistake_is_named_at_its_line_and_column() {
     let cases = [
         (3, "paralelism = 2", "3:1 unknown-key: unknown key \"paralelism\" in [pipeline] (did you mean \"parallelism\"?)"),

@@ -56,7 +56,7 @@ fn parse_with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let scale = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
     let scaled = whole.parse::<u64>().ok()? as u128 * scale + fraction.parse::<u64>().ok()? as u128;
     let product = scaled * u128::from(*factor);
-    u64::try_from(product / scale).ok().filter(|_| product % scale == 0)
+    u64::try_from(product / scale).ok().filter(|_| product.is_multiple_of(scale))
 }
 
 /// Returns bytes as people read them, exact if that is short, such as `64 MiB`.

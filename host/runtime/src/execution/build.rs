@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cofferdam_dataflow::checkpoint::restore::{RestorePlan, SubtaskRestore};
 use cofferdam_dataflow::checkpoint::segment::SegmentError;
 use cofferdam_dataflow::checkpoint::storage::CheckpointStorage;
-use cofferdam_dataflow::connector::{ConnectorContext, ConnectorError, Split, SplitPosition};
+use cofferdam_dataflow::connector::{ConnectorContext, ConnectorError, SourceFactory, Split, SplitPosition};
 use cofferdam_dataflow::graph::plan::TaskPlan;
 use cofferdam_dataflow::guest::InstanceInfo;
 use cofferdam_dataflow::ids::{Attempt, OperatorId, SubtaskId};
@@ -49,28 +49,50 @@ enum LoadError {
     State(String),
 }
 
-/// Finds the splits of all sources. Those of a restored checkpoint that are gone are errors of their own, by name.
+/// Finds the splits of all sources: those of a restored checkpoint, and new ones.
 ///
 /// # Errors
-/// [`TaskFailure`] of the source's first subtask.
+/// [`TaskFailure`] of the source's first subtask; a split that was being read and is gone is an error by name.
 pub fn discover(definition: &JobDefinition, restore: Option<&RestorePlan>) -> Result<Splits, TaskFailure> {
     let mut found = Splits::new();
     for (node, parts) in definition.spec.nodes.iter().zip(&definition.parts) {
-        let NodeParts::Source { factory, .. } = parts else {
-            continue;
-        };
-        let id = SubtaskId { operator: node.id.clone(), index: 0 };
-        let splits = factory.discover(node.parallelism).map_err(|error| TaskFailure::connector(id.clone(), error))?;
-        let restored = restore.and_then(|restore| restore.positions.get(&node.id));
-        for position in restored.into_iter().flat_map(BTreeMap::values) {
-            if !position.finished && !splits.iter().any(|split| split.id == position.split) {
-                let text = format!("{} was being read ({}) and is gone", position.split, position.display);
-                return Err(TaskFailure::connector(id, ConnectorError::permanent("source-changed", text)));
-            }
+        if let NodeParts::Source { factory, .. } = parts {
+            let restored = restore.and_then(|restore| restore.positions.get(&node.id));
+            let id = SubtaskId { operator: node.id.clone(), index: 0 };
+            let splits = splits_of(&**factory, node.parallelism, restored).map_err(|error| TaskFailure::connector(id, error))?;
+            found.insert(node.id.clone(), splits);
         }
-        found.insert(node.id.clone(), splits);
     }
     Ok(found)
+}
+
+fn splits_of(
+    factory: &dyn SourceFactory,
+    parallelism: u32,
+    restored: Option<&BTreeMap<String, SplitPosition>>,
+) -> Result<Vec<Split>, ConnectorError> {
+    let Some(restored) = restored else {
+        return factory.discover(parallelism);
+    };
+    let mut splits: Vec<_> = restored.keys().map(|id| Split { id: id.clone() }).collect();
+    let all_finished = restored.values().all(|position| position.finished);
+    if factory.has_fixed_splits() {
+        return Ok(splits);
+    }
+    match factory.discover(parallelism) {
+        Ok(there) => {
+            let is_there = |id: &str| there.iter().any(|split| split.id == id);
+            if let Some(position) = restored.values().find(|position| !position.finished && !is_there(&position.split)) {
+                let text = format!("{} was being read ({}) and is gone", position.split, position.display);
+                return Err(ConnectorError::permanent("source-changed", text));
+            }
+            splits.extend(there.into_iter().filter(|split| !restored.contains_key(&split.id)));
+            Ok(splits)
+        }
+        // What has been read to its end may be gone.
+        Err(_) if all_finished => Ok(splits),
+        Err(error) => Err(error),
+    }
 }
 
 impl AttemptParts {

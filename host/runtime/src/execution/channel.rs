@@ -68,6 +68,7 @@ impl Channel {
     }
 
     /// Appends an element; gives records back if the channel is full.
+    #[expect(clippy::result_large_err, reason = "what is refused is given back by move")]
     pub(super) fn push(&self, element: StreamElement) -> Result<(), StreamElement> {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = record_bytes(&element);

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 
 use cofferdam_dataflow::checkpoint::coordinator::CheckpointCommand;
 use cofferdam_dataflow::checkpoint::recovery::recover;
+use cofferdam_dataflow::checkpoint::restore::RestorePlan;
 use cofferdam_dataflow::checkpoint::storage::{CheckpointStorage, StorageError};
 use cofferdam_dataflow::connector::{SinkCommitter, Transaction};
 use cofferdam_dataflow::ids::{Attempt, CheckpointId, OperatorId, SubtaskId};
@@ -16,7 +17,6 @@ use cofferdam_dataflow::subtask::TaskFailure;
 
 use super::build::{Splits, discover};
 use super::definition::{JobDefinition, NodeParts};
-use cofferdam_dataflow::checkpoint::restore::RestorePlan;
 
 /// What the thread does.
 pub enum Work {
@@ -71,12 +71,14 @@ pub struct Io {
     storage: Arc<dyn CheckpointStorage>,
     /// Opened when first needed.
     committers: BTreeMap<OperatorId, Box<dyn SinkCommitter>>,
+    /// The newest attempt that sinks were settled for.
+    attempt: Option<Attempt>,
 }
 
 impl Io {
     /// Returns what works on this storage.
     pub fn new(definition: Arc<JobDefinition>, storage: Arc<dyn CheckpointStorage>) -> Self {
-        Self { definition, storage, committers: BTreeMap::new() }
+        Self { definition, storage, committers: BTreeMap::new(), attempt: None }
     }
 
     /// Does a piece of work and returns what came of it, if anybody wants to know.
@@ -100,7 +102,7 @@ impl Io {
                 Ok(()) => JobEvent::SinksSettled,
                 Err(cause) => JobEvent::SettleFailed(cause),
             }),
-            JobCommand::MarkFinished { checkpoint } => Some(match self.storage.mark_finished(checkpoint) {
+            JobCommand::MarkFinished { checkpoint } => Some(match self.mark_finished(checkpoint) {
                 Ok(()) => JobEvent::FinishedMarked,
                 Err(error) => JobEvent::MarkFailed(error),
             }),
@@ -143,6 +145,13 @@ impl Io {
         }
     }
 
+    fn mark_finished(&self, checkpoint: CheckpointId) -> Result<(), StorageError> {
+        if let Some(attempt) = self.attempt {
+            self.storage.check_fence(attempt)?;
+        }
+        self.storage.mark_finished(checkpoint)
+    }
+
     /// Commits transactions and marks their checkpoint, after a last look at whether this attempt may.
     fn commit(
         &mut self,
@@ -169,6 +178,7 @@ impl Io {
         checkpoint: Option<CheckpointId>,
         commit: &BTreeMap<OperatorId, Vec<Transaction>>,
     ) -> Result<(), FailureCause> {
+        self.attempt = Some(attempt);
         self.commit(attempt, checkpoint, commit)?;
         let nodes = self.definition.spec.nodes.iter().zip(&self.definition.parts);
         let sinks: Vec<_> =

@@ -192,6 +192,10 @@ impl JobLoop {
                 let id = SegmentId { checkpoint: key.checkpoint, attempt: key.attempt, task: key.task };
                 self.tell(JobEvent::Declined { id, reason: DeclineReason::Failed(reason) }, observe);
             }
+            Message::Written(Written::OutputLost { key, error }) => {
+                let failure = Failure::of_job(FailureCause::from(&error));
+                self.tell(JobEvent::Failed { attempt: key.attempt, failure }, observe);
+            }
             Message::WriterReset { attempt } => self.tell(JobEvent::TasksStopped { attempt }, observe),
             Message::Worker { attempt, task, event } => self.take_worker(attempt, task, event, observe),
         }
@@ -306,12 +310,13 @@ impl JobLoop {
 
 /// Says what the job master needs to know of a task's failure.
 pub fn failure_of(failure: TaskFailure) -> Failure {
-    let position = (failure.position.identity != 0).then(|| failure.position.description.clone());
+    let place = failure.position.identity;
+    let position = (place != 0).then_some(failure.position.description);
     let cause = match failure.cause {
         Cause::Guest(fault) => FailureCause::Guest(fault),
         Cause::Connector(error) => FailureCause::from(&error),
         Cause::Rejected { code, message } => FailureCause::Connector { code, message, transient: false },
         Cause::Internal(message) => FailureCause::Host(message),
     };
-    Failure { subtask: Some(failure.subtask), cause, position }
+    Failure { subtask: Some(failure.subtask), cause, position, place }
 }

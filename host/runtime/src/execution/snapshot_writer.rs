@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 
 use cofferdam_dataflow::checkpoint::segment::{SegmentEncoder, SegmentHeader, SegmentId, SegmentInfo};
 use cofferdam_dataflow::checkpoint::storage::{CheckpointStorage, SegmentFile};
-use cofferdam_dataflow::connector::Prepared;
+use cofferdam_dataflow::connector::{ConnectorError, Prepared};
 use cofferdam_dataflow::ids::{Attempt, CheckpointId, TaskIndex};
 use cofferdam_dataflow::snapshot::{StateBlock, TaskSnapshot};
 
@@ -80,6 +80,13 @@ pub enum Written {
         /// Why.
         reason: String,
     },
+    /// Output that a sink has prepared could not be made durable: no later checkpoint may promise it.
+    OutputLost {
+        /// Which snapshot.
+        key: SnapshotKey,
+        /// Why.
+        error: ConnectorError,
+    },
 }
 
 /// The tasks' end of the writer.
@@ -114,7 +121,8 @@ pub(super) fn start(
     let queued_bytes = Arc::new(AtomicUsize::new(0));
     let handle = WriterHandle { sender, queued_bytes: Arc::clone(&queued_bytes) };
     let writer = Writer::new(job, storage, report);
-    let thread = std::thread::Builder::new().name("snapshot-writer".into()).spawn(move || writer.run(&receiver, &queued_bytes))?;
+    let thread =
+        std::thread::Builder::new().name("snapshot-writer".into()).spawn(move || writer.run(&receiver, &queued_bytes))?;
     Ok((handle, thread))
 }
 
@@ -123,12 +131,17 @@ pub struct Writer<R> {
     job: String,
     storage: Arc<dyn CheckpointStorage>,
     open: BTreeMap<SnapshotKey, Snapshot>,
+    /// What snapshots that came to nothing had prepared. Later snapshots of their tasks name it, too, so it becomes
+    /// durable with the next that ends.
+    carried: BTreeMap<(Attempt, TaskIndex), Vec<Prepared>>,
     report: R,
 }
 
+type Encoder = SegmentEncoder<std::io::BufWriter<Box<dyn SegmentFile>>>;
+
 struct Snapshot {
     /// `None` until the first block: a task without state writes no file.
-    encoder: Option<SegmentEncoder<std::io::BufWriter<Box<dyn SegmentFile>>>>,
+    encoder: Option<Encoder>,
     header: SegmentHeader,
     prepared: Vec<Prepared>,
 }
@@ -136,7 +149,7 @@ struct Snapshot {
 impl<R: Fn(Written)> Writer<R> {
     /// Returns a writer that tells `report` what becomes of each snapshot.
     pub fn new(job: String, storage: Arc<dyn CheckpointStorage>, report: R) -> Self {
-        Self { job, storage, open: BTreeMap::new(), report }
+        Self { job, storage, open: BTreeMap::new(), carried: BTreeMap::new(), report }
     }
 
     fn run(mut self, receiver: &Receiver<WriterMessage>, queued_bytes: &AtomicUsize) {
@@ -161,6 +174,7 @@ impl<R: Fn(Written)> Writer<R> {
             WriterMessage::Abort { checkpoint } => self.drop_where(|key| key.checkpoint == checkpoint),
             WriterMessage::Reset { attempt, done } => {
                 self.drop_where(|key| key.attempt <= attempt);
+                self.carried.clear();
                 done();
             }
         }
@@ -190,7 +204,14 @@ impl<R: Fn(Written)> Writer<R> {
         let Some(snapshot) = self.open.remove(&key) else {
             return;
         };
-        match finish(snapshot) {
+        let carried = self.carried.remove(&(key.attempt, key.task)).unwrap_or_default();
+        for prepared in carried.into_iter().chain(snapshot.prepared) {
+            if let Err(error) = (prepared.make_durable)() {
+                self.delete(key);
+                return (self.report)(Written::OutputLost { key, error });
+            }
+        }
+        match snapshot.encoder.map(finish).transpose() {
             Ok(segment) => (self.report)(Written::Durable { key, segment }),
             Err(reason) => {
                 self.delete(key);
@@ -200,17 +221,23 @@ impl<R: Fn(Written)> Writer<R> {
     }
 
     fn fail(&mut self, key: SnapshotKey, reason: String) {
-        self.open.remove(&key);
-        self.delete(key);
+        self.forget(key);
         (self.report)(Written::Failed { key, reason });
     }
 
     fn drop_where(&mut self, is_unwanted: impl Fn(&SnapshotKey) -> bool) {
         let unwanted: Vec<_> = self.open.keys().filter(|key| is_unwanted(key)).copied().collect();
         for key in unwanted {
-            self.open.remove(&key);
-            self.delete(key);
+            self.forget(key);
         }
+    }
+
+    /// Drops a snapshot, but for what it had prepared.
+    fn forget(&mut self, key: SnapshotKey) {
+        if let Some(snapshot) = self.open.remove(&key) {
+            self.carried.entry((key.attempt, key.task)).or_default().extend(snapshot.prepared);
+        }
+        self.delete(key);
     }
 
     /// Deletes what there may be of a segment. What remains is an orphan, which the next start removes.
@@ -222,18 +249,12 @@ impl<R: Fn(Written)> Writer<R> {
     }
 }
 
-/// Makes a snapshot durable: the transactions it names, then its segment.
-fn finish(snapshot: Snapshot) -> Result<Option<SegmentInfo>, String> {
-    for prepared in snapshot.prepared {
-        (prepared.make_durable)().map_err(|error| error_text(&error))?;
-    }
-    let Some(encoder) = snapshot.encoder else {
-        return Ok(None);
-    };
+/// Closes a segment and makes it durable.
+fn finish(encoder: Encoder) -> Result<SegmentInfo, String> {
     let (out, info) = encoder.finish().map_err(|error| error_text(&error))?;
     let file = out.into_inner().map_err(|error| error_text(error.error()))?;
     file.sync().map_err(|error| error_text(&error))?;
-    Ok(Some(info))
+    Ok(info)
 }
 
 /// Returns an error's text with its sources'.

@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cofferdam_dataflow::guest::{Descriptor, FaultPhase};
 use cofferdam_dataflow::ids::OperatorId;
@@ -33,6 +33,7 @@ pub struct ComponentLoader {
     cache: ArtefactCache,
     compiler: Compiler,
     limits: ScanLimits,
+    turn: Mutex<()>,
     compiled: AtomicU64,
     cached: AtomicU64,
 }
@@ -65,7 +66,8 @@ impl ComponentLoader {
         let engine = SandboxEngine::new()?;
         let linker = imports::linker(&engine)?;
         let cache = ArtefactCache::open(cache_directory)?;
-        Ok(Self { engine, linker, cache, compiler, limits, compiled: AtomicU64::new(0), cached: AtomicU64::new(0) })
+        let (compiled, cached) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Self { engine, linker, cache, compiler, limits, turn: Mutex::new(()), compiled, cached })
     }
 
     /// Loads the component in a file, reading no more of it than is allowed.
@@ -106,13 +108,15 @@ impl ComponentLoader {
         }
     }
 
-    /// Returns the engine's fingerprint.
+    /// Returns the engine that components are loaded for.
     pub fn engine(&self) -> &SandboxEngine {
         &self.engine
     }
 
     fn artefact(&self, bytes: &[u8], summary: &ComponentSummary) -> Result<Component, LoadError> {
         let key = CacheKey::new(summary, self.engine.fingerprint());
+        // One at a time: a compilation may take a processor and 2 GiB, and whoever waited may find its artefact cached.
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(artefact) = self.cache.get(&key) {
             self.cached.fetch_add(1, Ordering::Relaxed);
             return artefact.load(&self.engine);

@@ -23,6 +23,9 @@ const EXTENSION: &str = "artefact";
 /// Bytes of all entries together, about: the least recently used ones go when a new one is stored.
 const BYTES_MAX: u64 = 4 << 30;
 
+/// Bytes of one entry: what the compiler may answer, at most.
+const ENTRY_BYTES_MAX: u64 = 512 << 20;
+
 /// A directory of authenticated artefacts, shared by any number of processes of one user.
 pub struct ArtefactCache {
     directory: PathBuf,
@@ -70,7 +73,7 @@ impl ArtefactCache {
         let mut file = OpenOptions::new().read(true).open(&path).ok()?;
         let mut mac = [0; MAC_BYTES];
         let mut body = Vec::new();
-        let complete = file.read_exact(&mut mac).and_then(|()| file.read_to_end(&mut body));
+        let complete = file.read_exact(&mut mac).and_then(|()| (&file).take(ENTRY_BYTES_MAX).read_to_end(&mut body));
         // The comparison takes the same time wherever the codes differ.
         if complete.is_err() || self.mac(key, &body) != blake3::Hash::from_bytes(mac) {
             self.rejected.fetch_add(1, Ordering::Relaxed);

@@ -11,7 +11,7 @@ pub mod compile;
 pub mod engine;
 mod error;
 pub mod scan;
-pub(crate) mod text;
+pub mod text;
 
 pub use compile::child::compile_child_main;
 pub use error::LoadError;

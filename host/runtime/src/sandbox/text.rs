@@ -7,7 +7,7 @@ const CUT: &str = "...";
 
 /// Returns `text` with control characters, line separators and everything that turns the direction of writing escaped as
 /// `\u{..}`, cut to at most `bytes_max` bytes (at least 3). Costs no more than that, however long `text` is.
-pub(crate) fn printable(text: &str, bytes_max: usize) -> String {
+pub fn printable(text: &str, bytes_max: usize) -> String {
     let mut out = String::with_capacity(text.len().min(bytes_max));
     let room = bytes_max.saturating_sub(CUT.len());
     // Where to cut if the rest does not fit.

@@ -1,1 +1,15 @@
-//! To be written.
+//! Where checkpoints are kept: a directory of this host.
+//!
+//! [`local`] is the storage that the engine asks for, in terms of the file operations of [`files`], so that a simulated
+//! disk can stand in for the real one. [`inspect`] reads checkpoints for people. docs/checkpoint-format.md has the layout.
+
+pub mod files;
+pub mod inspect;
+pub mod local;
+mod mark;
+#[cfg(test)]
+mod simulated;
+#[cfg(test)]
+mod tests;
+
+pub use local::LocalStorage;

@@ -1,10 +1,11 @@
 //! What is refused before it runs, and the cache.
 
 use std::fs;
+use std::process::{Command, Stdio};
 
 use cofferdam::guest::{ComponentLoader, LoaderStats};
 use cofferdam::sandbox::LoadError;
-use cofferdam::sandbox::compile::Compiler;
+use cofferdam::sandbox::compile::{COMPILE_VERB, Compiler};
 use cofferdam::sandbox::scan::ScanLimits;
 use cofferdam_dataflow::guest::GuestFactory;
 
@@ -337,4 +338,43 @@ fn an_operator_reads_its_configuration_and_its_surroundings() {
     let other = cofferdam::guest::GuestOptions { config: b"[]".to_vec(), limits: bench.limits.clone(), log: bench.log.clone() };
     let loaded = bench.load(&Wat { open: open.into(), ..Wat::default() });
     assert!(loaded.factory(other).open(&info()).is_err());
+}
+
+#[test]
+fn the_compiler_process_limits_itself_before_it_reads_anything() {
+    let mut child =
+        Command::new(compiler().program).arg(COMPILE_VERB).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let path = format!("/proc/{}/limits", child.id());
+    let limits = loop {
+        let limits = fs::read_to_string(&path).unwrap();
+        // The last one that is set.
+        if limits.lines().any(|line| line.starts_with("Max open files") && line.split_whitespace().nth(3) == Some("16")) {
+            break limits;
+        }
+        assert!(child.try_wait().unwrap().is_none(), "the child is gone");
+        std::thread::yield_now();
+    };
+    let limit = |name: &str| {
+        let line = limits.lines().find(|line| line.starts_with(name)).unwrap();
+        line[name.len()..].split_whitespace().take(2).map(str::to_owned).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(limit("Max address space"), "2147483648 2147483648");
+    assert_eq!(limit("Max cpu time"), "30 31");
+    assert_eq!(limit("Max core file size"), "0 0");
+    assert_eq!(limit("Max file size"), "0 0");
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert!(output.stdout.ends_with(b"found an empty file"), "{:?}", output.stdout);
+}
+
+#[test]
+fn a_component_that_many_load_at_once_is_compiled_once() {
+    let bench = Bench::new();
+    let bytes = Wat::default().component();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| bench.loader.load(&bytes).map(drop).unwrap());
+        }
+    });
+    assert_eq!(bench.loader.stats(), LoaderStats { compiled: 1, cached: 3, rejected: 0 });
 }

@@ -2,6 +2,8 @@
 //!
 //! Each is loaded with the real compiler process. None may reach further than its own call.
 
+#![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "tests may")]
+
 mod abi;
 mod cpu_memory;
 mod guests;

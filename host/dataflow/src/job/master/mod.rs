@@ -18,6 +18,7 @@
 
 mod message;
 mod recent;
+mod setup;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -27,46 +28,22 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use message::{DeclineReason, JobCommand, JobEnd, JobEvent, JobReport};
 use recent::RepeatedFault;
+pub use setup::JobSetup;
 
-use crate::checkpoint::config::{CheckpointConfig, Cleanup};
+use crate::checkpoint::config::Cleanup;
 pub use crate::checkpoint::coordinator::Now;
 use crate::checkpoint::coordinator::{
     CheckpointCommand, CheckpointOutcome, CheckpointPurpose, Coordinator, JobDescription, Outputs,
 };
 use crate::checkpoint::recovery::{RecoverError, RecoverOptions, Recovery};
 use crate::checkpoint::restore::RestorePlan;
-use crate::graph::plan::ExecutionPlan;
-use crate::graph::spec::JobSpec;
-use crate::ids::{Attempt, CheckpointId, OperatorId, TaskIndex};
+use crate::ids::{Attempt, CheckpointId, TaskIndex};
 use crate::job::failure::{Failure, FailureCause, FailureClass, JobFailure};
-use crate::job::restart::{RestartDecision, RestartPolicy, Restarts};
+use crate::job::restart::{RestartDecision, Restarts};
 use crate::time::MonotonicTime;
 
 const FENCED: &str = "the job belongs to another process";
 const HOPELESS: &str = "a restart cannot mend it";
-
-/// What a job runs and how.
-#[derive(Clone, Debug)]
-pub struct JobSetup {
-    /// The graph.
-    pub spec: JobSpec,
-    /// The graph as it runs.
-    pub plan: ExecutionPlan,
-    /// The component of each operator that has one.
-    pub digests: BTreeMap<OperatorId, String>,
-    /// The host, such as `cofferdam 0.1.0`.
-    pub engine: String,
-    /// How checkpoints are taken.
-    pub checkpoints: CheckpointConfig,
-    /// How it restarts.
-    pub restart: RestartPolicy,
-    /// Decides the jitter of restarts.
-    pub seed: u64,
-    /// Forgets an earlier run.
-    pub fresh: bool,
-    /// Goes back behind damaged checkpoints.
-    pub allow_rewind: bool,
-}
 
 /// Where a job is. See the module's documentation.
 #[derive(Debug)]

@@ -9,14 +9,14 @@ const TIMES_MAX: u32 = 3;
 /// The last failure and how often it has come in a row, without a completed checkpoint in between.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RepeatedFault {
-    last: Option<(Option<SubtaskId>, Option<String>, &'static str)>,
+    last: Option<(Option<SubtaskId>, u64, &'static str)>,
     times: u32,
 }
 
 impl RepeatedFault {
     /// Takes note of a failure. Returns how often it has come if that is too often.
     pub(super) fn note(&mut self, failure: &Failure) -> Option<u32> {
-        let place = Some((failure.subtask.clone(), failure.position.clone(), failure.cause.code()));
+        let place = Some((failure.subtask.clone(), failure.place, failure.cause.code()));
         if self.last == place {
             self.times += 1;
         } else {

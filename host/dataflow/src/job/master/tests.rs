@@ -7,6 +7,7 @@ use super::*;
 use crate::checkpoint::coordinator::tests::{TASKS, at};
 use crate::checkpoint::manifest::CheckpointManifest;
 use crate::checkpoint::storage::{CheckpointStorage, Fence, StorageError, StorageErrorKind};
+use crate::job::restart::RestartPolicy;
 use crate::time::MonotonicTime;
 
 const FOREVER: usize = usize::MAX;

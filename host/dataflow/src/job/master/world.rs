@@ -6,14 +6,18 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::*;
+use crate::checkpoint::config::CheckpointConfig;
 use crate::checkpoint::coordinator::tests::{TASKS, at, id, snapshot, spec};
 use crate::checkpoint::memory::MemoryStorage;
 use crate::checkpoint::recovery::recover;
 use crate::checkpoint::segment::{SegmentEncoder, SegmentError, SegmentHeader, SegmentId, SegmentInfo};
 use crate::checkpoint::storage::{CheckpointStorage, StorageError, StorageErrorKind};
 use crate::connector::{SplitPosition, Transaction};
+use crate::graph::plan::ExecutionPlan;
 use crate::guest::{FaultCode, FaultPhase, GuestFault};
+use crate::ids::OperatorId;
 use crate::ids::SubtaskId;
+use crate::job::restart::RestartPolicy;
 use crate::key_group::KeyGroup;
 use crate::snapshot::{SectionKind, StateBlock, SubtaskPart};
 use crate::state::entry::{Entry, EntryReader};
@@ -389,7 +393,7 @@ impl World {
 pub(super) fn trap(position: u64) -> Failure {
     let fault = GuestFault::new(FaultCode::GuestTrap, FaultPhase::Data, "unreachable");
     let subtask = SubtaskId { operator: OperatorId::new("count").unwrap(), index: 0 };
-    Failure { subtask: Some(subtask), cause: fault.into(), position: Some(format!("record {position}")) }
+    Failure { subtask: Some(subtask), cause: fault.into(), position: Some(format!("record {position}")), place: position + 1 }
 }
 
 fn describe(report: &JobReport) -> String {

@@ -173,6 +173,10 @@ impl SourceFactory for GeneratorFactory {
         SourceGuarantee { replayable: true, bounded: self.settings.records.is_some() }
     }
 
+    fn has_fixed_splits(&self) -> bool {
+        true
+    }
+
     fn discover(&self, parallelism: u32) -> Result<Vec<Split>, ConnectorError> {
         let count = self.splits.unwrap_or(parallelism);
         Ok((0..count).map(|index| Split { id: format!("{index}-of-{count}") }).collect())

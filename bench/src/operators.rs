@@ -1,0 +1,99 @@
+//! The benchmarks' operators, as components and linked natively.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use bench_json_parse::JsonParse;
+use bench_keyed_count::KeyedCount;
+use cofferdam::build::{BuildOptions, home, locate_or_build};
+use cofferdam::guest::{ComponentLoader, GuestLimits, GuestOptions, LoadedComponent, SilentLog};
+use cofferdam::sandbox::compile::Compiler;
+use cofferdam::sandbox::scan::ScanLimits;
+use cofferdam_dataflow::guest::GuestFactory;
+use cofferdam_tests::native::NativeFactory;
+use word_count_count::Count;
+use word_count_split::Split;
+
+/// How an operator runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// As a component, in the sandbox.
+    Wasm,
+    /// Linked into this program.
+    Native,
+}
+
+impl How {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Wasm => "wasm",
+            Self::Native => "native",
+        }
+    }
+}
+
+/// The components, loaded.
+pub(crate) struct Operators {
+    keyed_count: LoadedComponent,
+    json_parse: LoadedComponent,
+    split: LoadedComponent,
+    count: LoadedComponent,
+}
+
+impl Operators {
+    /// Builds the crates if they have changed, and loads their components.
+    pub(crate) fn load() -> Result<Self> {
+        let examples = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace")?.join("examples");
+        let cache = home()?.join("artefacts");
+        let loader = ComponentLoader::new(&cache, Compiler::this_program()?, ScanLimits::default())?;
+        let load = |name: &str| -> Result<LoadedComponent> {
+            let (path, _) = locate_or_build(&examples.join(name), BuildOptions { force: false, quiet: true })?;
+            Ok(loader.load_file(&path)?)
+        };
+        Ok(Self {
+            keyed_count: load("benchmark/keyed-count")?,
+            json_parse: load("benchmark/json-parse")?,
+            split: load("word-count/split")?,
+            count: load("word-count/count")?,
+        })
+    }
+
+    /// Counts and sums; `emit` sends the running count and sum of each record on.
+    pub(crate) fn keyed_count(&self, how: How, emit: bool) -> Arc<dyn GuestFactory> {
+        let config = format!("{{\"emit\":{emit}}}");
+        match how {
+            How::Wasm => wasm(&self.keyed_count, &config),
+            How::Native => Arc::new(NativeFactory::<KeyedCount>::new(&config)),
+        }
+    }
+
+    /// Reads two fields of JSON and re-keys.
+    pub(crate) fn json_parse(&self, how: How) -> Arc<dyn GuestFactory> {
+        match how {
+            How::Wasm => wasm(&self.json_parse, "{}"),
+            How::Native => Arc::new(NativeFactory::<JsonParse>::new("{}")),
+        }
+    }
+
+    /// Splits lines into words.
+    pub(crate) fn split(&self, how: How) -> Arc<dyn GuestFactory> {
+        match how {
+            How::Wasm => wasm(&self.split, "{}"),
+            How::Native => Arc::new(NativeFactory::<Split>::new("{}")),
+        }
+    }
+
+    /// Counts words and emits a row for each.
+    pub(crate) fn count(&self, how: How) -> Arc<dyn GuestFactory> {
+        match how {
+            How::Wasm => wasm(&self.count, "{}"),
+            How::Native => Arc::new(NativeFactory::<Count>::new("{}")),
+        }
+    }
+}
+
+fn wasm(component: &LoadedComponent, config: &str) -> Arc<dyn GuestFactory> {
+    let options = GuestOptions { config: config.as_bytes().to_vec(), limits: GuestLimits::default(), log: Arc::new(SilentLog) };
+    Arc::new(component.factory(options))
+}

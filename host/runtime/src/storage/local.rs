@@ -1,0 +1,467 @@
+//! Checkpoints in a directory.
+//!
+//! ```text
+//! <dir>/lock                  held by the process that owns the directory; holds its id
+//! <dir>/fence                 the newest attempt and a checkpoint id at or above all older ones
+//! <dir>/finished              the last checkpoint of a job that has finished
+//! <dir>/segments/<name>.seg   keyed state
+//! <dir>/chk-<id>/_manifest    makes the checkpoint exist
+//! <dir>/chk-<id>/_committed   all its transactions have been committed
+//! ```
+//!
+//! A file is written under a temporary name (`.tmp`), synced, renamed, and its directory is synced. A manifest and a
+//! segment never replace anything. After a failed sync a file is given up: whatever a later sync says, its pages may be gone.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cofferdam_dataflow::checkpoint::segment::SegmentId;
+use cofferdam_dataflow::checkpoint::storage::{
+    CheckpointStorage, Fence, SegmentFile, SegmentSource, StorageError, StorageErrorKind,
+};
+use cofferdam_dataflow::ids::{Attempt, CheckpointId};
+
+use super::files::{Files, HostFiles, ReadFile, WrittenFile};
+use super::mark;
+
+const LOCK: &str = "lock";
+const FENCE: &str = "fence";
+const FINISHED: &str = "finished";
+const SEGMENTS: &str = "segments";
+const MANIFEST: &str = "_manifest";
+const COMMITTED: &str = "_committed";
+const TEMPORARY: &str = ".tmp";
+/// No manifest is larger; a larger file is damaged.
+const MANIFEST_BYTES_MAX: u64 = 1 << 30;
+
+/// A directory of checkpoints. Owned by one process at a time, or opened for reading only.
+pub struct LocalStorage {
+    dir: PathBuf,
+    files: Arc<dyn Files>,
+    /// Held for life; `None` for reading only.
+    lock: Option<File>,
+    is_owner: bool,
+}
+
+impl LocalStorage {
+    /// Opens a directory and takes its lock. Creates it, for its owner only, if it does not exist.
+    ///
+    /// # Errors
+    /// [`StorageError`], of kind [`StorageErrorKind::Fenced`] if another process holds the lock.
+    pub fn open(dir: &Path) -> Result<Self, StorageError> {
+        let mut builder = std::fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(dir).map_err(|error| failed("create", dir, error))?;
+        let lock = lock(dir)?;
+        let storage = Self { dir: dir.to_owned(), files: Arc::new(HostFiles), lock: Some(lock), is_owner: true };
+        storage.prepare()?;
+        // The directory's own name: without it, all that is synced below could vanish.
+        let parent = dir.canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned));
+        if let Some(parent) = parent {
+            storage.sync_dir(&parent)?;
+        }
+        Ok(storage)
+    }
+
+    /// Opens a directory for reading only, beside a process that owns it. Whatever would change it is refused.
+    ///
+    /// # Errors
+    /// [`StorageError`] if the directory cannot be read.
+    pub fn open_to_read(dir: &Path) -> Result<Self, StorageError> {
+        let storage = Self { dir: dir.to_owned(), files: Arc::new(HostFiles), lock: None, is_owner: false };
+        storage.list(dir)?;
+        Ok(storage)
+    }
+
+    /// Uses a directory of other files than the host's. It is empty or was used so before.
+    #[cfg(test)]
+    pub(super) fn with_files(dir: &Path, files: Arc<dyn Files>) -> Result<Self, StorageError> {
+        let storage = Self { dir: dir.to_owned(), files, lock: None, is_owner: true };
+        storage.prepare()?;
+        Ok(storage)
+    }
+
+    /// Returns the directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Whether it holds the lock.
+    pub fn is_locked(&self) -> bool {
+        self.lock.is_some()
+    }
+
+    fn prepare(&self) -> Result<(), StorageError> {
+        let segments = self.dir.join(SEGMENTS);
+        match self.files.create_dir(&segments) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed("create", &segments, error)),
+            Ok(()) | Err(_) => {}
+        }
+        self.sync_dir(&self.dir)
+    }
+
+    fn checkpoint_dir(&self, id: CheckpointId) -> PathBuf {
+        self.dir.join(format!("chk-{id}"))
+    }
+
+    fn segment_path(&self, id: SegmentId) -> PathBuf {
+        self.dir.join(SEGMENTS).join(format!("{id}.seg"))
+    }
+
+    fn check_owner(&self) -> Result<(), StorageError> {
+        if self.is_owner {
+            return Ok(());
+        }
+        let message = format!("{} was opened for reading only", self.dir.display());
+        Err(StorageError::new(StorageErrorKind::Fenced, message))
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<(), StorageError> {
+        self.files.sync_dir(dir).map_err(|error| failed("sync", dir, error))
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<String>, StorageError> {
+        self.files.list(dir).map_err(|error| failed("list", dir, error))
+    }
+
+    /// Removes a file; a missing one is fine. Not durable.
+    fn remove(&self, path: &Path) -> Result<(), StorageError> {
+        match self.files.remove(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path, error)),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    fn read(&self, path: &Path, bytes_max: u64) -> Result<Vec<u8>, StorageError> {
+        let file = self.files.open(path).map_err(|error| failed("open", path, error))?;
+        let length = usize::try_from(file.length()).ok().filter(|length| *length as u64 <= bytes_max);
+        let Some(length) = length else {
+            let message = format!("{} has {} bytes, which is too many", path.display(), file.length());
+            return Err(StorageError::new(StorageErrorKind::Damaged, message));
+        };
+        let mut bytes = vec![0; length];
+        file.read_exact_at(0, &mut bytes).map_err(|error| failed("read", path, error))?;
+        Ok(bytes)
+    }
+
+    fn read_if_there(&self, path: &Path) -> Result<Option<Vec<u8>>, StorageError> {
+        match self.read(path, 4096) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind == StorageErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool, StorageError> {
+        match self.files.open(path) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(failed("open", path, error)),
+        }
+    }
+
+    /// Writes and syncs `<path>.tmp`. Leaves nothing behind on an error.
+    fn write_temporary(&self, path: &Path, bytes: &[u8]) -> Result<PathBuf, StorageError> {
+        let temporary = temporary(path);
+        self.remove(&temporary)?;
+        let write = || {
+            let mut file = self.files.create(&temporary)?;
+            file.write_all(bytes)?;
+            file.sync()
+        };
+        match write() {
+            Ok(()) => Ok(temporary),
+            Err(error) => {
+                // What remains is removed by the next start if not here; the first error is the one to tell.
+                let _ = self.files.remove(&temporary);
+                Err(failed("write", path, error))
+            }
+        }
+    }
+
+    /// Writes a mark durably, over what is there.
+    fn write_mark(&self, path: &Path, kind: &str, numbers: &[(&str, u64)]) -> Result<(), StorageError> {
+        self.check_owner()?;
+        let temporary = self.write_temporary(path, mark::encode(kind, numbers).as_bytes())?;
+        self.files.replace(&temporary, path).map_err(|error| failed("replace", path, error).with_unknown_outcome())?;
+        self.sync_parent(path).map_err(StorageError::with_unknown_outcome)
+    }
+
+    fn sync_parent(&self, path: &Path) -> Result<(), StorageError> {
+        self.sync_dir(path.parent().unwrap_or(&self.dir))
+    }
+
+    fn checkpoint_dirs(&self) -> Result<Vec<CheckpointId>, StorageError> {
+        let parse = |name: String| {
+            let id = CheckpointId(name.strip_prefix("chk-")?.parse().ok()?);
+            (format!("chk-{id}") == name).then_some(id)
+        };
+        let mut ids: Vec<_> = self.list(&self.dir)?.into_iter().filter_map(parse).collect();
+        ids.sort_unstable();
+        Ok(ids)
+    }
+
+    /// Removes the temporary files of a directory.
+    fn remove_temporary(&self, dir: &Path) -> Result<usize, StorageError> {
+        let names: Vec<_> = self.list(dir)?.into_iter().filter(|name| name.ends_with(TEMPORARY)).collect();
+        names.iter().try_for_each(|name| self.remove(&dir.join(name)))?;
+        Ok(names.len())
+    }
+}
+
+impl CheckpointStorage for LocalStorage {
+    fn fence(&self) -> Result<Fence, StorageError> {
+        let path = self.dir.join(FENCE);
+        let Some(text) = self.read_if_there(&path)? else { return Ok(Fence::default()) };
+        match mark::decode("fence", ["attempt", "checkpoint"], &text) {
+            Some([attempt, checkpoint]) => Ok(Fence { attempt, checkpoint }),
+            None => Err(damaged(&path)),
+        }
+    }
+
+    fn raise_fence(&self, fence: Fence) -> Result<(), StorageError> {
+        let newest = self.fence()?.attempt;
+        if fence.attempt <= newest {
+            let message = format!("attempt {} of {} is not above {newest}", fence.attempt, self.dir.display());
+            return Err(StorageError::new(StorageErrorKind::Fenced, message));
+        }
+        self.write_mark(&self.dir.join(FENCE), "fence", &[("attempt", fence.attempt), ("checkpoint", fence.checkpoint)])?;
+        // A name that an interrupted publish left in memory only becomes durable here, or is seen not to be there.
+        for id in self.checkpoint_dirs()? {
+            self.sync_dir(&self.checkpoint_dir(id))?;
+        }
+        Ok(())
+    }
+
+    fn create_segment(&self, id: SegmentId) -> Result<Box<dyn SegmentFile>, StorageError> {
+        self.check_owner()?;
+        let path = self.segment_path(id);
+        if self.exists(&path)? {
+            return Err(StorageError::new(StorageErrorKind::Exists, format!("{} exists already", path.display())));
+        }
+        let temporary = temporary(&path);
+        let file = self.files.create(&temporary).map_err(|error| failed("create", &temporary, error))?;
+        let file = Some(BufWriter::with_capacity(256 << 10, file));
+        Ok(Box::new(LocalSegment { files: Arc::clone(&self.files), path, temporary, file }))
+    }
+
+    fn open_segment(&self, id: SegmentId) -> Result<Box<dyn SegmentSource>, StorageError> {
+        let path = self.segment_path(id);
+        let file = self.files.open(&path).map_err(|error| failed("open", &path, error))?;
+        Ok(Box::new(LocalSource { path, file }))
+    }
+
+    fn segments(&self) -> Result<Vec<SegmentId>, StorageError> {
+        let names = self.list(&self.dir.join(SEGMENTS))?;
+        let mut ids: Vec<SegmentId> = names.iter().filter_map(|name| name.strip_suffix(".seg")?.parse().ok()).collect();
+        ids.sort_unstable();
+        Ok(ids)
+    }
+
+    fn delete_segment(&self, id: SegmentId) -> Result<(), StorageError> {
+        self.check_owner()?;
+        self.remove(&self.segment_path(id))
+    }
+
+    fn publish_manifest(&self, attempt: Attempt, id: CheckpointId, bytes: &[u8]) -> Result<(), StorageError> {
+        self.check_owner()?;
+        self.check_fence(attempt)?;
+        let dir = self.checkpoint_dir(id);
+        let path = dir.join(MANIFEST);
+        match self.files.create_dir(&dir) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed("create", &dir, error)),
+            Ok(()) | Err(_) => self.sync_dir(&self.dir)?,
+        }
+        let temporary = self.write_temporary(&path, bytes).inspect_err(|_| {
+            let _ = self.files.remove_dir(&dir);
+        })?;
+        if let Err(error) = self.files.rename_new(&temporary, &path) {
+            let exists = error.kind() == io::ErrorKind::AlreadyExists;
+            let error = failed("publish", &path, error);
+            let _ = self.files.remove(&temporary);
+            return Err(if exists { error } else { error.with_unknown_outcome() });
+        }
+        self.sync_dir(&dir).map_err(StorageError::with_unknown_outcome)
+    }
+
+    fn manifests(&self) -> Result<Vec<CheckpointId>, StorageError> {
+        let mut ids = self.checkpoint_dirs()?;
+        let mut error = None;
+        ids.retain(|id| match self.exists(&self.checkpoint_dir(*id).join(MANIFEST)) {
+            Ok(exists) => exists,
+            Err(failure) => {
+                error = Some(failure);
+                false
+            }
+        });
+        error.map_or(Ok(ids), Err)
+    }
+
+    fn read_manifest(&self, id: CheckpointId) -> Result<Vec<u8>, StorageError> {
+        self.read(&self.checkpoint_dir(id).join(MANIFEST), MANIFEST_BYTES_MAX)
+    }
+
+    fn delete_checkpoint(&self, id: CheckpointId) -> Result<(), StorageError> {
+        self.check_owner()?;
+        let dir = self.checkpoint_dir(id);
+        if !self.list(&self.dir)?.contains(&format!("chk-{id}")) {
+            return Ok(());
+        }
+        self.remove(&dir.join(MANIFEST))?;
+        // Before anything else goes: a manifest that came back without its mark would be committed again.
+        self.sync_dir(&dir)?;
+        self.remove(&dir.join(COMMITTED))?;
+        self.remove_temporary(&dir)?;
+        self.files.remove_dir(&dir).map_err(|error| failed("remove", &dir, error))?;
+        self.sync_dir(&self.dir)
+    }
+
+    fn mark_committed(&self, id: CheckpointId) -> Result<(), StorageError> {
+        let dir = self.checkpoint_dir(id);
+        self.write_mark(&dir.join(COMMITTED), "committed", &[("checkpoint", id.0)])
+    }
+
+    fn is_committed(&self, id: CheckpointId) -> Result<bool, StorageError> {
+        let path = self.checkpoint_dir(id).join(COMMITTED);
+        let Some(text) = self.read_if_there(&path)? else { return Ok(false) };
+        match mark::decode("committed", ["checkpoint"], &text) {
+            Some([checkpoint]) if checkpoint == id.0 => Ok(true),
+            Some(_) | None => Err(damaged(&path)),
+        }
+    }
+
+    fn finished(&self) -> Result<Option<CheckpointId>, StorageError> {
+        let path = self.dir.join(FINISHED);
+        let Some(text) = self.read_if_there(&path)? else { return Ok(None) };
+        match mark::decode("finished", ["checkpoint"], &text) {
+            Some([checkpoint]) => Ok(Some(CheckpointId(checkpoint))),
+            None => Err(damaged(&path)),
+        }
+    }
+
+    fn mark_finished(&self, id: CheckpointId) -> Result<(), StorageError> {
+        self.write_mark(&self.dir.join(FINISHED), "finished", &[("checkpoint", id.0)])
+    }
+
+    fn clear_finished(&self) -> Result<(), StorageError> {
+        self.check_owner()?;
+        self.remove(&self.dir.join(FINISHED))?;
+        self.sync_dir(&self.dir)
+    }
+
+    fn remove_leftovers(&self) -> Result<usize, StorageError> {
+        self.check_owner()?;
+        let mut removed = self.remove_temporary(&self.dir)? + self.remove_temporary(&self.dir.join(SEGMENTS))?;
+        for id in self.checkpoint_dirs()? {
+            let dir = self.checkpoint_dir(id);
+            removed += self.remove_temporary(&dir)?;
+            if !self.exists(&dir.join(MANIFEST))? {
+                self.delete_checkpoint(id)?;
+            }
+        }
+        Ok(removed)
+    }
+}
+
+fn temporary(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(TEMPORARY);
+    name.into()
+}
+
+fn failed(act: &str, path: &Path, error: io::Error) -> StorageError {
+    StorageError::io(format!("cannot {act} {}", path.display()), error)
+}
+
+fn damaged(path: &Path) -> StorageError {
+    StorageError::new(StorageErrorKind::Damaged, format!("{} is damaged", path.display()))
+}
+
+/// Takes the lock of a directory, for as long as the file is open: the kernel releases it when the process is gone.
+fn lock(dir: &Path) -> Result<File, StorageError> {
+    let path = dir.join(LOCK);
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let mut file = options.open(&path).map_err(|error| failed("open", &path, error))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(std::fs::TryLockError::WouldBlock) => {
+            let mut owner = String::new();
+            // The other process may be about to write its id.
+            let known = Read::by_ref(&mut file).take(32).read_to_string(&mut owner).is_ok() && !owner.trim().is_empty();
+            let owner = if known { format!("process {}", owner.trim()) } else { "another process".into() };
+            let message = format!("{} is in use by {owner}", dir.display());
+            return Err(StorageError::new(StorageErrorKind::Fenced, message));
+        }
+        Err(std::fs::TryLockError::Error(error)) => return Err(failed("lock", &path, error)),
+    }
+    let write = |file: &mut File| {
+        file.set_len(0)?;
+        file.rewind()?;
+        writeln!(file, "{}", std::process::id())
+    };
+    write(&mut file).map_err(|error| failed("write", &path, error))?;
+    Ok(file)
+}
+
+struct LocalSegment {
+    files: Arc<dyn Files>,
+    path: PathBuf,
+    temporary: PathBuf,
+    /// `None` once it has its name.
+    file: Option<BufWriter<Box<dyn WrittenFile>>>,
+}
+
+impl Write for LocalSegment {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.as_mut().map_or_else(|| Err(io::ErrorKind::BrokenPipe.into()), |file| file.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.as_mut().map_or(Ok(()), Write::flush)
+    }
+}
+
+impl SegmentFile for LocalSegment {
+    fn sync(mut self: Box<Self>) -> Result<(), StorageError> {
+        let cannot = |error| failed("write", &self.path, error);
+        if let Some(file) = self.file.as_mut() {
+            file.flush().map_err(cannot)?;
+            file.get_mut().sync().map_err(cannot)?;
+        }
+        self.files.rename_new(&self.temporary, &self.path).map_err(cannot)?;
+        self.file = None;
+        let dir = self.path.parent().unwrap_or(Path::new("."));
+        self.files.sync_dir(dir).map_err(|error| {
+            let _ = self.files.remove(&self.path);
+            failed("sync", dir, error)
+        })
+    }
+}
+
+impl Drop for LocalSegment {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.take() {
+            // What is buffered is of no use any more.
+            drop(file.into_parts());
+            let _ = self.files.remove(&self.temporary);
+        }
+    }
+}
+
+struct LocalSource {
+    path: PathBuf,
+    file: Box<dyn ReadFile>,
+}
+
+impl SegmentSource for LocalSource {
+    fn length(&self) -> u64 {
+        self.file.length()
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), StorageError> {
+        self.file.read_exact_at(offset, buffer).map_err(|error| failed("read", &self.path, error))
+    }
+}

@@ -1,0 +1,237 @@
+//! The storage on a simulated disk, at every point where the power may fail, and on the real one.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use cofferdam_dataflow::checkpoint::segment::SegmentId;
+use cofferdam_dataflow::checkpoint::storage::{CheckpointStorage, Fence, StorageError, StorageErrorKind};
+use cofferdam_dataflow::ids::{Attempt, CheckpointId, TaskIndex};
+
+use super::LocalStorage;
+use super::simulated::SimulatedFiles;
+
+const DIR: &str = "/job";
+
+fn storage(files: &SimulatedFiles) -> Result<LocalStorage, StorageError> {
+    LocalStorage::with_files(Path::new(DIR), Arc::new(files.clone()))
+}
+
+fn segment(checkpoint: u64) -> SegmentId {
+    SegmentId { checkpoint: CheckpointId(checkpoint), attempt: Attempt(1), task: TaskIndex(0) }
+}
+
+fn content(checkpoint: u64) -> Vec<u8> {
+    format!("the content of checkpoint {checkpoint}").into_bytes()
+}
+
+fn write_segment(storage: &dyn CheckpointStorage, checkpoint: u64) -> Result<(), StorageError> {
+    let mut file = storage.create_segment(segment(checkpoint))?;
+    file.write_all(&content(checkpoint)).map_err(|error| StorageError::io("segment", error))?;
+    file.sync()
+}
+
+fn read_segment(storage: &dyn CheckpointStorage, checkpoint: u64) -> Result<Vec<u8>, StorageError> {
+    let source = storage.open_segment(segment(checkpoint))?;
+    let mut bytes = vec![0; usize::try_from(source.length()).unwrap()];
+    source.read_exact_at(0, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// What the storage has promised, and what it was asked for and may have done.
+#[derive(Default)]
+struct Promises {
+    fence: u64,
+    published: BTreeSet<u64>,
+    committed: BTreeSet<u64>,
+    to_delete: BTreeSet<u64>,
+    deleted: BTreeSet<u64>,
+    finished: bool,
+}
+
+/// Four checkpoints, the last two of which are kept; then the job finishes.
+fn script(storage: &dyn CheckpointStorage, promises: &mut Promises) -> Result<(), StorageError> {
+    storage.raise_fence(Fence { attempt: 1, checkpoint: 0 })?;
+    promises.fence = 1;
+    for checkpoint in 1..=4 {
+        let id = CheckpointId(checkpoint);
+        write_segment(storage, checkpoint)?;
+        storage.publish_manifest(Attempt(1), id, &content(checkpoint))?;
+        promises.published.insert(checkpoint);
+        storage.mark_committed(id)?;
+        promises.committed.insert(checkpoint);
+        if checkpoint > 2 {
+            let old = checkpoint - 2;
+            promises.to_delete.insert(old);
+            storage.delete_checkpoint(CheckpointId(old))?;
+            promises.deleted.insert(old);
+            storage.delete_segment(segment(old))?;
+        }
+    }
+    storage.mark_finished(CheckpointId(4))?;
+    promises.finished = true;
+    Ok(())
+}
+
+fn check(storage: &dyn CheckpointStorage, promises: &Promises) {
+    let found: BTreeSet<u64> = storage.manifests().unwrap().into_iter().map(|id| id.0).collect();
+    for id in &found {
+        assert_eq!(storage.read_manifest(CheckpointId(*id)).unwrap(), content(*id), "a manifest is whole or not there");
+        assert_eq!(read_segment(storage, *id).unwrap(), content(*id), "what a manifest names is there and whole");
+        assert!(!promises.deleted.contains(id), "{id} was deleted for good");
+        let committed = storage.is_committed(CheckpointId(*id)).unwrap();
+        assert!(committed || !promises.committed.contains(id), "{id} was marked, and is not committed again");
+    }
+    for id in promises.published.difference(&promises.to_delete) {
+        assert!(found.contains(id), "{id} was published");
+    }
+    assert!(storage.fence().unwrap().attempt >= promises.fence);
+    assert!(storage.finished().unwrap().is_some() || !promises.finished);
+}
+
+#[test]
+fn after_a_power_failure_at_any_point_every_promise_holds() {
+    for steps in 1.. {
+        let files = SimulatedFiles::new(Path::new(DIR));
+        files.fail_after(steps);
+        let mut promises = Promises::default();
+        let result = storage(&files).and_then(|storage| script(&storage, &mut promises));
+        if result.is_ok() {
+            assert!(steps > 60, "the script has that many steps");
+            break;
+        }
+        assert!(files.has_failed());
+        for seed in 0..30 {
+            let files = files.after_power_failure(seed);
+            let storage = storage(&files).unwrap();
+            check(&storage, &promises);
+            let attempt = storage.fence().unwrap().attempt + 1;
+            storage.raise_fence(Fence { attempt, checkpoint: 9 }).unwrap();
+            storage.remove_leftovers().unwrap();
+            check(&storage, &promises);
+            let paths = files.paths();
+            assert!(!paths.iter().any(|path| path.ends_with(".tmp")), "{paths:?}");
+            storage.publish_manifest(Attempt(attempt), CheckpointId(10), b"next").unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_is_published_is_never_replaced_and_older_attempts_are_fenced() {
+    let files = SimulatedFiles::new(Path::new(DIR));
+    let storage = storage(&files).unwrap();
+    storage.raise_fence(Fence { attempt: 2, checkpoint: 0 }).unwrap();
+    let publish = |attempt, bytes| storage.publish_manifest(Attempt(attempt), CheckpointId(1), bytes);
+    assert_eq!(publish(1, b"old").unwrap_err().kind, StorageErrorKind::Fenced);
+    publish(2, b"first").unwrap();
+    assert_eq!(publish(2, b"second").unwrap_err().kind, StorageErrorKind::Exists);
+    assert_eq!(storage.read_manifest(CheckpointId(1)).unwrap(), b"first");
+    assert_eq!(storage.raise_fence(Fence { attempt: 2, checkpoint: 0 }).unwrap_err().kind, StorageErrorKind::Fenced);
+    write_segment(&storage, 1).unwrap();
+    assert_eq!(write_segment(&storage, 1).unwrap_err().kind, StorageErrorKind::Exists);
+}
+
+#[test]
+fn a_full_disk_fails_the_write_leaves_nothing_behind_and_is_over_when_there_is_space() {
+    let files = SimulatedFiles::new(Path::new(DIR));
+    let storage = storage(&files).unwrap();
+    storage.raise_fence(Fence { attempt: 1, checkpoint: 0 }).unwrap();
+    let before = files.paths();
+    files.limit(75);
+    for error in
+        [write_segment(&storage, 1).unwrap_err(), storage.publish_manifest(Attempt(1), CheckpointId(1), &content(1)).unwrap_err()]
+    {
+        assert_eq!((error.kind, error.outcome_unknown), (StorageErrorKind::Full, false), "{error}");
+    }
+    assert_eq!(files.paths(), before);
+    files.limit(usize::MAX);
+    write_segment(&storage, 1).unwrap();
+    storage.publish_manifest(Attempt(1), CheckpointId(1), &content(1)).unwrap();
+}
+
+#[test]
+fn a_failed_sync_gives_the_file_up_and_a_failed_sync_of_the_directory_leaves_the_outcome_open() {
+    let files = SimulatedFiles::new(Path::new(DIR));
+    let storage = storage(&files).unwrap();
+    storage.raise_fence(Fence { attempt: 1, checkpoint: 0 }).unwrap();
+    for sync in [0, 1] {
+        files.fail_sync(sync);
+        write_segment(&storage, 1).unwrap_err();
+        assert!(storage.segments().unwrap().is_empty(), "sync {sync}");
+    }
+    let publish = |checkpoint| storage.publish_manifest(Attempt(1), CheckpointId(checkpoint), b"m");
+    // In order: the directory of all checkpoints, the manifest, its directory.
+    let unknown: Vec<_> = (0..3)
+        .map(|sync| {
+            files.fail_sync(sync);
+            publish(sync as u64 + 1).unwrap_err().outcome_unknown
+        })
+        .collect();
+    assert_eq!(unknown, [false, false, true]);
+    assert_eq!(storage.manifests().unwrap(), [CheckpointId(3)]);
+    storage.raise_fence(Fence { attempt: 2, checkpoint: 3 }).unwrap();
+    for seed in 0..10 {
+        let disk = files.after_power_failure(seed);
+        let manifests = self::storage(&disk).unwrap().manifests().unwrap();
+        assert_eq!(manifests, [CheckpointId(3)], "raising the fence settles it");
+    }
+}
+
+#[test]
+fn a_damaged_mark_is_an_error_that_names_it() {
+    let files = SimulatedFiles::new(Path::new(DIR));
+    let storage = storage(&files).unwrap();
+    storage.raise_fence(Fence { attempt: 1, checkpoint: 0 }).unwrap();
+    files.corrupt(Path::new("/job/fence"));
+    let error = storage.fence().unwrap_err();
+    assert_eq!((error.kind, error.to_string().as_str()), (StorageErrorKind::Damaged, "/job/fence is damaged"));
+}
+
+#[test]
+fn a_directory_belongs_to_one_process_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("jobs/words");
+    let first = LocalStorage::open(&path).unwrap();
+    let error = LocalStorage::open(&path).err().unwrap();
+    assert_eq!(error.kind, StorageErrorKind::Fenced);
+    assert!(error.to_string().ends_with(&format!("is in use by process {}", std::process::id())), "{error}");
+    let reader = LocalStorage::open_to_read(&path).unwrap();
+    assert_eq!(reader.manifests().unwrap(), []);
+    assert_eq!(write_segment(&reader, 1).unwrap_err().kind, StorageErrorKind::Fenced);
+    drop(first);
+    LocalStorage::open(&path).unwrap();
+}
+
+#[test]
+fn the_real_disk_keeps_checkpoints_for_their_owner_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("words");
+    let storage = LocalStorage::open(&path).unwrap();
+    let mut promises = Promises::default();
+    script(&storage, &mut promises).unwrap();
+    check(&storage, &promises);
+    assert_eq!(storage.segments().unwrap(), [segment(3), segment(4)]);
+    assert_eq!(storage.remove_leftovers().unwrap(), 0);
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    let segment_path = path.join(format!("segments/{}.seg", segment(3)));
+    let manifest = path.join("chk-4/_manifest");
+    assert_eq!([&path, &segment_path, &manifest].map(|path| mode(path)), [0o700, 0o600, 0o600]);
+    storage.clear_finished().unwrap();
+    assert_eq!(storage.finished().unwrap(), None);
+    let replaced = super::files::Files::rename_new(&super::files::HostFiles, &manifest, &path.join("chk-3/_manifest"));
+    assert_eq!(replaced.unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
+}
+
+#[test]
+fn a_checkpoint_is_listed_and_a_damaged_one_is_shown_as_such() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = LocalStorage::open(dir.path()).unwrap();
+    storage.raise_fence(Fence { attempt: 1, checkpoint: 0 }).unwrap();
+    storage.publish_manifest(Attempt(1), CheckpointId(1), b"no manifest").unwrap();
+    let listed = super::inspect::list(&storage).unwrap();
+    assert_eq!((listed[0].checkpoint, listed[0].committed), (CheckpointId(1), false));
+    assert!(listed[0].manifest.as_ref().unwrap_err().contains("damaged"));
+    assert!(!super::inspect::verify(&storage, CheckpointId(1)).unwrap().is_whole());
+    assert_eq!(super::inspect::verify(&storage, CheckpointId(2)).unwrap_err().kind, StorageErrorKind::NotFound);
+}

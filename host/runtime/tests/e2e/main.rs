@@ -1,0 +1,15 @@
+//! The product from end to end: the real program, real components, real files.
+//!
+//! Guests are built by the program itself when they have changed; the first run on a machine takes some minutes.
+
+mod faults;
+mod guest_faults;
+mod input;
+mod kill;
+mod output;
+mod pipeline_file;
+mod reader;
+mod rejected;
+mod stage;
+mod stop;
+mod storage;
