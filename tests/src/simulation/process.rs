@@ -14,6 +14,7 @@ use cofferdam_dataflow::checkpoint::restore::RestorePlan;
 use cofferdam_dataflow::checkpoint::segment::SegmentId;
 use cofferdam_dataflow::checkpoint::storage::CheckpointStorage;
 use cofferdam_dataflow::ids::{Attempt, CheckpointId, TaskIndex};
+use cofferdam_dataflow::job::failure::{Failure, FailureCause};
 use cofferdam_dataflow::job::master::{
     DeclineReason, JobCommand, JobEnd, JobEvent, JobMaster, JobReport, JobSetup, Now as JobNow,
 };
@@ -358,12 +359,17 @@ impl Process {
         let written: Vec<_> = self.written.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect();
         for written in written {
             let id = |key: SnapshotKey| SegmentId { checkpoint: key.checkpoint, attempt: key.attempt, task: key.task };
-            let event = match written {
-                Written::Durable { key, segment } => JobEvent::Acknowledged { id: id(key), segment },
-                Written::Failed { key, reason } => JobEvent::Declined { id: id(key), reason: DeclineReason::Failed(reason) },
+            let (key, event) = match written {
+                Written::Durable { key, segment } => (key, JobEvent::Acknowledged { id: id(key), segment }),
+                Written::Failed { key, reason } => {
+                    (key, JobEvent::Declined { id: id(key), reason: DeclineReason::Failed(reason) })
+                }
+                Written::OutputLost { key, error } => {
+                    let failure = Failure::of_job(FailureCause::from(&error));
+                    (key, JobEvent::Failed { attempt: key.attempt, failure })
+                }
             };
-            let (JobEvent::Acknowledged { id, .. } | JobEvent::Declined { id, .. }) = &event else { continue };
-            self.send_event(Sender::Task(id.task.0), at, event);
+            self.send_event(Sender::Task(key.task.0), at, event);
         }
     }
 

@@ -51,7 +51,13 @@ enum State {
     Idle,
     Recovering,
     Settling(Box<Recovery>, Option<Box<RestorePlan>>),
-    Starting { attempt: Attempt, waiting: BTreeSet<TaskIndex>, restored: Option<CheckpointId> },
+    Starting {
+        attempt: Attempt,
+        waiting: BTreeSet<TaskIndex>,
+        /// Tasks whose input has ended before others have started.
+        ended: Vec<TaskIndex>,
+        restored: Option<CheckpointId>,
+    },
     Running { attempt: Attempt, stop: Stop },
     Ending { attempt: Attempt, tasks_gone: bool, then: Then },
     Waiting { until: MonotonicTime },
@@ -251,20 +257,24 @@ impl JobMaster {
         let restored = restore.as_ref().map(|restore| restore.checkpoint);
         self.commands.push(JobCommand::StartAttempt { attempt, restore });
         let waiting = (0..self.setup.plan.tasks.len()).map(TaskIndex).collect();
-        self.state = State::Starting { attempt, waiting, restored };
+        self.state = State::Starting { attempt, waiting, ended: Vec::new(), restored };
     }
 
     fn on_task_started(&mut self, of: Attempt, task: TaskIndex, now: Now) {
-        let State::Starting { attempt, waiting, restored } = &mut self.state else { return };
+        let State::Starting { attempt, waiting, ended, restored } = &mut self.state else { return };
         if *attempt != of {
             return;
         }
         waiting.remove(&task);
         if waiting.is_empty() {
-            let (attempt, restored) = (*attempt, *restored);
+            let (attempt, restored, ended) = (*attempt, *restored, std::mem::take(ended));
             self.coordinator.begin(attempt, now);
             self.report(JobReport::Running { attempt, restored });
             self.state = State::Running { attempt, stop: Stop::No };
+            for task in ended {
+                let outputs = self.coordinator.task_ended(task, now);
+                self.apply(outputs, now);
+            }
         }
     }
 
@@ -304,9 +314,11 @@ impl JobMaster {
                 }
                 return self.fail(Failure::of_job(cause), now);
             }
-            JobEvent::TaskEndOfData { attempt, task } if self.running() == Some(attempt) => {
-                self.coordinator.task_ended(task, now)
-            }
+            JobEvent::TaskEndOfData { attempt, task } => match &mut self.state {
+                State::Running { attempt: running, .. } if *running == attempt => self.coordinator.task_ended(task, now),
+                State::Starting { attempt: starting, ended, .. } if *starting == attempt => return ended.push(task),
+                _ => return,
+            },
             _ => return,
         };
         self.apply(outputs, now);
