@@ -244,7 +244,8 @@ impl Simulation {
     fn look(&mut self) {
         let unchecked: Vec<_> = {
             let state = self.world.state();
-            assert!(state.violations.is_empty(), "{:?}", state.violations);
+            let recent = &self.events[self.events.len().saturating_sub(20)..];
+            assert!(state.violations.is_empty(), "{:?} after {recent:#?}", state.violations);
             let news = |id: &CheckpointId| self.checked.get(id) != Some(&state.disk.committed.contains(id));
             state.disk.manifests.keys().copied().filter(news).collect()
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cofferdam_dataflow::checkpoint::restore::{RestorePlan, SubtaskRestore};
 use cofferdam_dataflow::checkpoint::segment::SegmentError;
-use cofferdam_dataflow::checkpoint::storage::CheckpointStorage;
+use cofferdam_dataflow::checkpoint::storage::{CheckpointStorage, StorageErrorKind};
 use cofferdam_dataflow::connector::{ConnectorContext, ConnectorError, SourceFactory, Split, SplitPosition};
 use cofferdam_dataflow::graph::plan::TaskPlan;
 use cofferdam_dataflow::guest::InstanceInfo;
@@ -47,6 +47,21 @@ enum LoadError {
     Segment(#[from] SegmentError),
     #[error("{0}")]
     State(String),
+}
+
+impl LoadError {
+    /// A file that cannot be read now may be readable later; one that is not what was written stays so.
+    fn into_failure(self, id: SubtaskId) -> TaskFailure {
+        let text = error_text(&self);
+        match self {
+            Self::Segment(SegmentError::Storage(error))
+                if !matches!(error.kind, StorageErrorKind::NotFound | StorageErrorKind::Damaged) =>
+            {
+                TaskFailure::connector(id, ConnectorError::transient("restore-read", text))
+            }
+            Self::Segment(_) | Self::State(_) => TaskFailure::rejected(id, "restore-damaged", text),
+        }
+    }
 }
 
 /// Finds the splits of all sources: those of a restored checkpoint, and new ones.
@@ -195,7 +210,7 @@ impl AttemptParts {
                 chains.note(table, group, bytes);
                 apply(state, *slot, group, bytes)
             });
-            result.map_err(|error| TaskFailure::rejected(id, "restore-damaged", error_text(&error)))?;
+            result.map_err(|error| error.into_failure(id))?;
             for part in &task.tables {
                 for (group, chain) in &part.groups {
                     let (Some(state), Some(slot)) = (states.get_mut(&part.table.operator), slots.get(&part.table)) else {

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use cofferdam_dataflow::checkpoint::coordinator::CheckpointCommand;
 use cofferdam_dataflow::checkpoint::recovery::recover;
 use cofferdam_dataflow::checkpoint::restore::RestorePlan;
+use cofferdam_dataflow::checkpoint::retention::Deletion;
 use cofferdam_dataflow::checkpoint::storage::{CheckpointStorage, StorageError};
 use cofferdam_dataflow::connector::{SinkCommitter, Transaction};
 use cofferdam_dataflow::ids::{Attempt, CheckpointId, OperatorId, SubtaskId};
@@ -71,6 +72,8 @@ pub struct Io {
     storage: Arc<dyn CheckpointStorage>,
     /// Opened when first needed.
     committers: BTreeMap<OperatorId, Box<dyn SinkCommitter>>,
+    /// What could not be deleted yet.
+    undeleted: Deletion,
     /// The newest attempt that sinks were settled for.
     attempt: Option<Attempt>,
 }
@@ -78,7 +81,7 @@ pub struct Io {
 impl Io {
     /// Returns what works on this storage.
     pub fn new(definition: Arc<JobDefinition>, storage: Arc<dyn CheckpointStorage>) -> Self {
-        Self { definition, storage, committers: BTreeMap::new(), attempt: None }
+        Self { definition, storage, committers: BTreeMap::new(), undeleted: Deletion::default(), attempt: None }
     }
 
     /// Does a piece of work and returns what came of it, if anybody wants to know.
@@ -94,10 +97,14 @@ impl Io {
 
     fn command(&mut self, command: JobCommand) -> Option<JobEvent> {
         match command {
-            JobCommand::Recover(options) => Some(match recover(&*self.storage, options) {
-                Ok(recovery) => JobEvent::Recovered(Box::new(recovery)),
-                Err(error) => JobEvent::RecoverFailed(error),
-            }),
+            JobCommand::Recover(options) => {
+                // What is on the storage is found anew.
+                self.undeleted = Deletion::default();
+                Some(match recover(&*self.storage, options) {
+                    Ok(recovery) => JobEvent::Recovered(Box::new(recovery)),
+                    Err(error) => JobEvent::RecoverFailed(error),
+                })
+            }
             JobCommand::SettleSinks { attempt, checkpoint, commit } => Some(match self.settle(attempt, checkpoint, &commit) {
                 Ok(()) => JobEvent::SinksSettled,
                 Err(cause) => JobEvent::SettleFailed(cause),
@@ -136,7 +143,14 @@ impl Io {
                 None
             }
             CheckpointCommand::Delete(deletion) => {
-                warn_of(deletion.apply(&*self.storage));
+                // A segment may go only after every checkpoint that names it: what failed before comes first.
+                self.undeleted.checkpoints.extend(deletion.checkpoints);
+                self.undeleted.segments.extend(deletion.segments);
+                let result = self.undeleted.apply(&*self.storage);
+                if result.is_ok() {
+                    self.undeleted = Deletion::default();
+                }
+                warn_of(result);
                 None
             }
             CheckpointCommand::Trigger { .. }
