@@ -244,8 +244,8 @@ impl Simulation {
     fn look(&mut self) {
         let unchecked: Vec<_> = {
             let state = self.world.state();
-            let recent = &self.events[self.events.len().saturating_sub(20)..];
-            assert!(state.violations.is_empty(), "{:?} after {recent:#?}", state.violations);
+            let recent = self.events[self.events.len().saturating_sub(30)..].iter().map(|event| format!("\n{event:?}"));
+            assert!(state.violations.is_empty(), "{:?} after {}", state.violations, recent.collect::<String>());
             let news = |id: &CheckpointId| self.checked.get(id) != Some(&state.disk.committed.contains(id));
             state.disk.manifests.keys().copied().filter(news).collect()
         };

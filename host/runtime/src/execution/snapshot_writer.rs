@@ -204,6 +204,8 @@ impl<R: Fn(Written)> Writer<R> {
         let Some(snapshot) = self.open.remove(&key) else {
             return;
         };
+        // A task ends its snapshots in order: an older one that is open was given up before it had begun.
+        self.drop_where(|open| (open.attempt, open.task) == (key.attempt, key.task) && open.checkpoint < key.checkpoint);
         let carried = self.carried.remove(&(key.attempt, key.task)).unwrap_or_default();
         for prepared in carried.into_iter().chain(snapshot.prepared) {
             if let Err(error) = (prepared.make_durable)() {
