@@ -63,11 +63,7 @@ impl SourceFactory for SplitsSource {
         Ok(self.splits.iter().map(|(id, _)| Split { id: id.clone() }).collect())
     }
 
-    fn open(
-        &self,
-        _: &ConnectorContext,
-        splits: Vec<(Split, Option<SplitPosition>)>,
-    ) -> Result<Box<dyn Source>, ConnectorError> {
+    fn open(&self, _: &ConnectorContext, splits: Vec<(Split, Option<SplitPosition>)>) -> Result<Box<dyn Source>, ConnectorError> {
         let open = |(split, position): (Split, Option<SplitPosition>)| {
             let index = self.splits.iter().position(|(id, _)| *id == split.id).expect("splits come from discover");
             let bytes = position.as_ref().and_then(|position| position.position.as_slice().try_into().ok());
@@ -213,7 +209,7 @@ impl Sink for SinkWriter {
         let make_durable = move || {
             let mut state = world.state();
             let outcome = state.enter(Op::Stage);
-            if outcome != Outcome::Failed
+            if matches!(outcome, Outcome::Done | Outcome::FailedAfter)
                 && let Some(staged) = state.staged.get_mut(&id)
             {
                 staged.durable = true;
@@ -237,7 +233,7 @@ impl SinkCommitter for Committer {
         for transaction in transactions {
             let mut state = self.sink.world.state();
             let outcome = state.enter(Op::Commit);
-            if outcome != Outcome::Failed && !state.commit(&self.sink.name, number(transaction)) {
+            if matches!(outcome, Outcome::Done | Outcome::FailedAfter) && !state.commit(&self.sink.name, number(transaction)) {
                 return Err(ConnectorError::permanent("sink-transaction-lost", "neither prepared nor committed"));
             }
             if outcome != Outcome::Done {
@@ -250,7 +246,7 @@ impl SinkCommitter for Committer {
     fn abort_all_except(&mut self, keep: &[Transaction]) -> Result<(), ConnectorError> {
         let mut state = self.sink.world.state();
         let outcome = state.enter(Op::Abort);
-        if outcome != Outcome::Failed {
+        if matches!(outcome, Outcome::Done | Outcome::FailedAfter) {
             let kept = |id: &(String, u64)| id.0 != self.sink.name || keep.iter().any(|keep| number(keep) == id.1);
             state.staged.retain(|id, _| kept(id));
         }

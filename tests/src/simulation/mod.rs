@@ -149,6 +149,11 @@ impl Simulation {
     /// # Panics
     /// If nobody can do anything, or a rule is broken.
     pub fn step(&mut self) -> Option<JobEnd> {
+        self.step_before(u64::MAX)
+    }
+
+    /// As [`Self::step`]; if there is nothing to do before a time, only that time passes.
+    fn step_before(&mut self, limit_us: u64) -> Option<JobEnd> {
         let process = self.process.as_mut().expect("a process runs");
         let mut actors = process.actors(&self.dials);
         if process.end.is_some() {
@@ -163,6 +168,10 @@ impl Simulation {
         }
         let first = actors.iter().map(|(at, _)| *at).min();
         let Some(first) = first else { panic!("the job is stuck: {}", process.describe()) };
+        if first > limit_us {
+            self.clock_us = limit_us;
+            return None;
+        }
         self.clock_us = self.clock_us.max(first);
         actors.retain(|(at, _)| *at <= self.clock_us);
         let (_, actor) = actors[self.random.index(actors.len())];
@@ -205,7 +214,7 @@ impl Simulation {
     pub fn run_for_ms(&mut self, ms: u64) {
         let until = self.clock_us + ms * 1000;
         while self.is_running() && self.clock_us < until {
-            self.step();
+            self.step_before(until);
         }
     }
 

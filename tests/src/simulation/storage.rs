@@ -40,7 +40,7 @@ impl SimStorage {
         let mut state = self.world.state();
         match if self.quiet { Outcome::Done } else { state.enter(op) } {
             Outcome::Done => act(&mut state),
-            Outcome::Failed => Err(fault(op)),
+            Outcome::Failed | Outcome::Unknown => Err(fault(op)),
             Outcome::FailedAfter => act(&mut state).and(Err(fault(op))),
         }
     }
@@ -106,10 +106,10 @@ impl CheckpointStorage for SimStorage {
     fn publish_manifest(&self, attempt: Attempt, id: CheckpointId, bytes: &[u8]) -> Result<(), StorageError> {
         let mut state = self.world.state();
         let outcome = state.enter(Op::Publish);
-        if outcome == Outcome::Failed {
-            // Nothing has happened; whether the process knows that is another matter.
-            let error = fault(Op::Publish);
-            return Err(if state.random.chance(500) { error.with_unknown_outcome() } else { error });
+        match outcome {
+            Outcome::Failed => return Err(fault(Op::Publish)),
+            Outcome::Unknown => return Err(fault(Op::Publish).with_unknown_outcome()),
+            Outcome::Done | Outcome::FailedAfter => {}
         }
         if state.disk.fence.attempt != attempt.0 {
             return Err(StorageError::new(StorageErrorKind::Fenced, "a newer attempt exists"));
@@ -232,7 +232,9 @@ impl Write for SimFile {
                 self.bytes.extend_from_slice(bytes);
                 Ok(bytes.len())
             }
-            Outcome::Failed | Outcome::FailedAfter => Err(io::Error::new(io::ErrorKind::StorageFull, "injected")),
+            Outcome::Failed | Outcome::Unknown | Outcome::FailedAfter => {
+                Err(io::Error::new(io::ErrorKind::StorageFull, "injected"))
+            }
         }
     }
 

@@ -46,6 +46,8 @@ pub enum Outcome {
     Done,
     /// It fails and has no effect.
     Failed,
+    /// It fails, has no effect, and nobody knows whether it had.
+    Unknown,
     /// It has its effect and reports an error.
     FailedAfter,
 }
@@ -224,7 +226,7 @@ impl State {
             }
         }
         if self.fail_permille > 0 && self.random.chance(self.fail_permille) {
-            return if self.random.chance(500) { Outcome::Failed } else { Outcome::FailedAfter };
+            return [Outcome::Failed, Outcome::Unknown, Outcome::FailedAfter][self.random.index(3)];
         }
         Outcome::Done
     }

@@ -5,9 +5,7 @@ use cofferdam_dataflow::ids::CheckpointId;
 use cofferdam_dataflow::job::master::{JobEnd, JobReport};
 use cofferdam_dataflow::job::restart::RestartPolicy;
 use cofferdam_tests::native::NativeFactory;
-use cofferdam_tests::simulation::{
-    Graph, GuestFaults, Merge, SimSink, Simulation, SinkKind, SplitsSource, When, stored_number,
-};
+use cofferdam_tests::simulation::{Graph, GuestFaults, Merge, SimSink, Simulation, SinkKind, SplitsSource, When, stored_number};
 
 use super::{SEEDS, assert_rows, count, finish, running_counts, split};
 

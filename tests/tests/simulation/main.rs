@@ -1,6 +1,9 @@
 //! Jobs under the simulator: scenarios with exact results, and random runs from seeds.
 
+mod barriers;
+mod coordinator;
 mod guarantees;
+mod recovery;
 mod seeds;
 
 use std::collections::BTreeMap;

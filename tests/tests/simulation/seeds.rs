@@ -20,6 +20,9 @@ use super::assert_rows;
 
 const WORDS: [&str; 12] = ["to", "be", "or", "not", "that", "is", "the", "question", "whether", "tis", "nobler", "in"];
 
+/// How many runs there are if nobody asks for more.
+const SEEDS: u64 = 2000;
+
 /// What the records of a job go through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
@@ -65,9 +68,7 @@ fn input(random: &mut Random, shape: Shape, source: usize) -> Splits {
                 let words: Vec<_> = (0..random.below(5)).map(|_| pick(random, &WORDS)).collect();
                 SourceRecord { value: words.join(" "), ..SourceRecord::default() }
             }
-            Shape::Merge => {
-                SourceRecord { key: Some(pick(random, &WORDS[..4]).into()), time: None, value: "1".into() }
-            }
+            Shape::Merge => SourceRecord { key: Some(pick(random, &WORDS[..4]).into()), time: None, value: "1".into() },
         };
         let records = (0..random.below(120)).map(|_| record(random)).collect();
         (format!("s{source}-{index}"), records)
@@ -254,7 +255,12 @@ fn run(seed: u64) -> u64 {
             world.state().power_for = Some(random.below(300));
         }
         simulation.start(&graph);
+        if random.chance(150) {
+            simulation.run_for_ms(random.below(100));
+            simulation.stop();
+        }
         match simulation.run_to_end() {
+            Some(JobEnd::Stopped { .. }) => {}
             Some(JobEnd::Finished { .. } | JobEnd::AlreadyFinished { .. }) => break,
             // Subtasks that have finished in part tie the job to its parallelism.
             Some(JobEnd::Failed(failure)) if failure.failure.cause.to_string().contains("it cannot go on with") => {
@@ -296,7 +302,7 @@ fn run_seeds(part: u64, parts: u64) {
     let seeds: Vec<u64> = match number("COFFERDAM_SEED") {
         Some(seed) if seed % parts == part => vec![seed],
         Some(_) => vec![],
-        None => (0..number("COFFERDAM_SEEDS").unwrap_or(300)).filter(|seed| seed % parts == part).collect(),
+        None => (0..number("COFFERDAM_SEEDS").unwrap_or(SEEDS)).filter(|seed| seed % parts == part).collect(),
     };
     for seed in seeds {
         if catch_unwind(AssertUnwindSafe(|| run(seed))).is_err() {
