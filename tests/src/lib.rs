@@ -1,3 +1,4 @@
 //! What the tests of the whole product share.
 
 pub mod native;
+pub mod simulation;

@@ -1,0 +1,252 @@
+//! Checkpoint storage on the simulated disk.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use cofferdam_dataflow::checkpoint::manifest::CheckpointManifest;
+use cofferdam_dataflow::checkpoint::segment::{ContentHash, SegmentId};
+use cofferdam_dataflow::checkpoint::storage::{
+    CheckpointStorage, Fence, SegmentFile, SegmentSource, StorageError, StorageErrorKind,
+};
+use cofferdam_dataflow::ids::{Attempt, CheckpointId};
+
+use super::world::{Disk, Op, Outcome, State, World};
+
+/// The checkpoints of one job.
+#[derive(Clone, Debug)]
+pub struct SimStorage {
+    world: World,
+    /// Whether it belongs to the test, which meets no faults.
+    quiet: bool,
+}
+
+fn fault(op: Op) -> StorageError {
+    let kind = if op == Op::WriteSegment { io::ErrorKind::StorageFull } else { io::ErrorKind::Other };
+    StorageError::io(format!("{op:?} failed"), io::Error::new(kind, "injected"))
+}
+
+impl SimStorage {
+    /// Returns the storage that a process sees.
+    pub fn new(world: &World) -> Self {
+        Self { world: world.clone(), quiet: false }
+    }
+
+    /// Returns the storage as a test sees it: without faults.
+    pub fn quiet(world: &World) -> Self {
+        Self { world: world.clone(), quiet: true }
+    }
+
+    fn act<T>(&self, op: Op, act: impl FnOnce(&mut State) -> Result<T, StorageError>) -> Result<T, StorageError> {
+        let mut state = self.world.state();
+        match if self.quiet { Outcome::Done } else { state.enter(op) } {
+            Outcome::Done => act(&mut state),
+            Outcome::Failed => Err(fault(op)),
+            Outcome::FailedAfter => act(&mut state).and(Err(fault(op))),
+        }
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&Disk) -> T) -> Result<T, StorageError> {
+        self.act(Op::Read, |state| Ok(read(&state.disk)))
+    }
+}
+
+impl CheckpointStorage for SimStorage {
+    fn fence(&self) -> Result<Fence, StorageError> {
+        self.read(|disk| disk.fence)
+    }
+
+    fn raise_fence(&self, fence: Fence) -> Result<(), StorageError> {
+        self.act(Op::Mark, |state| {
+            if fence.attempt <= state.disk.fence.attempt {
+                return Err(StorageError::new(StorageErrorKind::Fenced, "a newer attempt exists"));
+            }
+            if fence.checkpoint < state.disk.fence.checkpoint {
+                state.violated(format!("the checkpoint counter goes back to {}", fence.checkpoint));
+            }
+            state.disk.fence = fence;
+            state.disk.volatile.clear();
+            Ok(())
+        })
+    }
+
+    fn create_segment(&self, id: SegmentId) -> Result<Box<dyn SegmentFile>, StorageError> {
+        self.act(Op::CreateSegment, |state| {
+            if !state.disk.ever.insert(id) {
+                state.violated(format!("segment {id} is created twice"));
+            }
+            state.disk.leftovers += 1;
+            Ok(Box::new(SimFile { storage: self.clone(), id, bytes: Vec::new() }) as Box<dyn SegmentFile>)
+        })
+    }
+
+    fn open_segment(&self, id: SegmentId) -> Result<Box<dyn SegmentSource>, StorageError> {
+        let bytes = self.read(|disk| disk.segments.get(&id).cloned())?;
+        let missing = || StorageError::new(StorageErrorKind::NotFound, format!("segment {id} does not exist"));
+        Ok(Box::new(Stored(bytes.ok_or_else(missing)?)))
+    }
+
+    fn segments(&self) -> Result<Vec<SegmentId>, StorageError> {
+        self.read(|disk| disk.segments.keys().copied().collect())
+    }
+
+    fn delete_segment(&self, id: SegmentId) -> Result<(), StorageError> {
+        self.act(Op::Delete, |state| {
+            if let Some(bytes) = state.disk.segments.remove(&id) {
+                state.disk.ghosts.insert(id, bytes);
+            }
+            let named = manifests(&state.disk).find(|manifest| manifest.state.segments().contains_key(&id));
+            if let Some(manifest) = named.filter(|_| !state.damaged) {
+                let checkpoint = manifest.checkpoint;
+                state.violated(format!("segment {id} is deleted, and checkpoint {checkpoint} names it"));
+            }
+            Ok(())
+        })
+    }
+
+    fn publish_manifest(&self, attempt: Attempt, id: CheckpointId, bytes: &[u8]) -> Result<(), StorageError> {
+        let mut state = self.world.state();
+        let outcome = state.enter(Op::Publish);
+        if outcome == Outcome::Failed {
+            // Nothing has happened; whether the process knows that is another matter.
+            let error = fault(Op::Publish);
+            return Err(if state.random.chance(500) { error.with_unknown_outcome() } else { error });
+        }
+        if state.disk.fence.attempt != attempt.0 {
+            return Err(StorageError::new(StorageErrorKind::Fenced, "a newer attempt exists"));
+        }
+        if state.disk.manifests.contains_key(&id) {
+            return Err(StorageError::new(StorageErrorKind::Exists, format!("checkpoint {id} exists")));
+        }
+        if id.0 <= state.disk.published_max {
+            let newest = state.disk.published_max;
+            state.violated(format!("checkpoint {id} is published after {newest}"));
+        }
+        state.disk.published_max = state.disk.published_max.max(id.0);
+        check_segments(&mut state, bytes);
+        state.disk.manifests.insert(id, bytes.to_vec());
+        if outcome == Outcome::Done {
+            return Ok(());
+        }
+        if state.random.chance(500) {
+            state.disk.volatile.insert(id);
+        }
+        Err(fault(Op::Publish).with_unknown_outcome())
+    }
+
+    fn manifests(&self) -> Result<Vec<CheckpointId>, StorageError> {
+        self.read(|disk| disk.manifests.keys().copied().collect())
+    }
+
+    fn read_manifest(&self, id: CheckpointId) -> Result<Vec<u8>, StorageError> {
+        let missing = || StorageError::new(StorageErrorKind::NotFound, format!("checkpoint {id} does not exist"));
+        self.read(|disk| disk.manifests.get(&id).cloned())?.ok_or_else(missing)
+    }
+
+    fn delete_checkpoint(&self, id: CheckpointId) -> Result<(), StorageError> {
+        self.act(Op::Delete, |state| {
+            state.disk.manifests.remove(&id);
+            state.disk.volatile.remove(&id);
+            state.disk.committed.remove(&id);
+            Ok(())
+        })
+    }
+
+    fn mark_committed(&self, id: CheckpointId) -> Result<(), StorageError> {
+        self.act(Op::Mark, |state| {
+            if !state.disk.manifests.contains_key(&id) {
+                state.violated(format!("checkpoint {id} is marked as committed and does not exist"));
+            }
+            state.disk.committed.insert(id);
+            Ok(())
+        })
+    }
+
+    fn is_committed(&self, id: CheckpointId) -> Result<bool, StorageError> {
+        self.read(|disk| disk.committed.contains(&id))
+    }
+
+    fn finished(&self) -> Result<Option<CheckpointId>, StorageError> {
+        self.read(|disk| disk.finished)
+    }
+
+    fn mark_finished(&self, id: CheckpointId) -> Result<(), StorageError> {
+        self.act(Op::Mark, |state| {
+            state.disk.finished = Some(id);
+            Ok(())
+        })
+    }
+
+    fn clear_finished(&self) -> Result<(), StorageError> {
+        self.act(Op::Mark, |state| {
+            state.disk.finished = None;
+            Ok(())
+        })
+    }
+
+    fn remove_leftovers(&self) -> Result<usize, StorageError> {
+        self.act(Op::Delete, |state| Ok(std::mem::take(&mut state.disk.leftovers)))
+    }
+}
+
+pub(super) fn manifests(disk: &Disk) -> impl Iterator<Item = CheckpointManifest> {
+    disk.manifests.values().filter_map(|bytes| CheckpointManifest::decode(bytes).ok())
+}
+
+/// A manifest may name nothing but what is durable and whole.
+fn check_segments(state: &mut State, bytes: &[u8]) {
+    let manifest = match CheckpointManifest::decode(bytes) {
+        Ok(manifest) => manifest,
+        Err(error) => return state.violated(format!("a manifest is published that cannot be read: {error}")),
+    };
+    for segment in manifest.state.segments().values() {
+        let stored = state.disk.segments.get(&segment.id);
+        let fits = stored.is_some_and(|bytes| bytes.len() as u64 == segment.length && ContentHash::of(bytes) == segment.hash);
+        if !fits {
+            state.violated(format!("checkpoint {} names segment {}, which is not durable", manifest.checkpoint, segment.id));
+        }
+    }
+}
+
+struct Stored(Arc<[u8]>);
+
+impl SegmentSource for Stored {
+    fn length(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), StorageError> {
+        (&*self.0).read_exact_at(offset, buffer)
+    }
+}
+
+struct SimFile {
+    storage: SimStorage,
+    id: SegmentId,
+    bytes: Vec<u8>,
+}
+
+impl Write for SimFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.storage.world.state().enter(Op::WriteSegment) {
+            Outcome::Done => {
+                self.bytes.extend_from_slice(bytes);
+                Ok(bytes.len())
+            }
+            Outcome::Failed | Outcome::FailedAfter => Err(io::Error::new(io::ErrorKind::StorageFull, "injected")),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl SegmentFile for SimFile {
+    fn sync(self: Box<Self>) -> Result<(), StorageError> {
+        self.storage.act(Op::SyncSegment, |state| {
+            state.disk.leftovers -= 1.min(state.disk.leftovers);
+            state.disk.segments.insert(self.id, self.bytes.as_slice().into());
+            Ok(())
+        })
+    }
+}
