@@ -63,11 +63,7 @@ impl SourceFactory for SplitsSource {
         Ok(self.splits.iter().map(|(id, _)| Split { id: id.clone() }).collect())
     }
 
-    fn open(
-        &self,
-        _: &ConnectorContext,
-        splits: Vec<(Split, Option<SplitPosition>)>,
-    ) -> Result<Box<dyn Source>, ConnectorError> {
+    fn open(&self, _: &ConnectorContext, splits: Vec<(Split, Option<SplitPosition>)>) -> Result<Box<dyn Source>, ConnectorError> {
         let open = |(split, position): (Split, Option<SplitPosition>)| {
             let index = self.splits.iter().position(|(id, _)| *id == split.id).expect("splits come from discover");
             let bytes = position.as_ref().and_then(|position| position.position.as_slice().try_into().ok());

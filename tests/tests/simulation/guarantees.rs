@@ -3,10 +3,7 @@
 use cofferdam_dataflow::guest::FaultClass;
 use cofferdam_dataflow::job::master::JobEnd;
 use cofferdam_dataflow::job::restart::RestartPolicy;
-use cofferdam_tests::native::NativeFactory;
-use cofferdam_tests::simulation::{
-    FaultyFactory, Graph, GuestFaults, Merge, SimSink, Simulation, SinkKind, SplitsSource, When, stored_number,
-};
+use cofferdam_tests::simulation::{Graph, GuestFaults, SimSink, Simulation, SinkKind, SplitsSource, When, stored_number};
 
 use super::{SEEDS, assert_rows, count, finish, running_counts, split};
 
@@ -78,44 +75,6 @@ fn without_periodic_checkpoints_a_restart_begins_anew_and_output_is_exact() {
     }
 }
 
-#[test]
-fn what_arrives_on_an_aligned_channel_waits_for_the_other_barrier() {
-    for seed in SEEDS {
-        let mut simulation = Simulation::new(seed);
-        simulation.dials.channel_bytes = 1 << 20;
-        let world = simulation.world.clone();
-        let faults = GuestFaults::default();
-        let merge = FaultyFactory::new(std::sync::Arc::new(NativeFactory::<Merge>::new("{}")), faults.clone());
-        let graph = Graph::every_ms(1000)
-            .source("a", 1, SplitsSource::keyed(&world, "a", "k", [1; 4]))
-            .source("b", 1, SplitsSource::keyed(&world, "b", "k", [1; 2]))
-            .operator("merge", 1, merge, &[("a", 0), ("b", 1)])
-            .sink("out", 1, SimSink::new(&world, "out", SinkKind::Transactional), "merge");
-        world.gate([("a", 2), ("b", 2)]);
-        simulation.start(&graph);
-        simulation.run_until(|simulation| simulation.now_ms() > 500);
-        // The barrier of b stays in its source while a goes on.
-        simulation.dials.frozen_tasks.insert(1, u64::MAX);
-        simulation.run_until(|simulation| simulation.now_ms() > 1500);
-        world.gate([("a", 4), ("b", 2)]);
-        simulation.run_until(|simulation| simulation.now_ms() > 1700);
-        assert_eq!(world.state().reads["a"], 4, "the records that must wait have been read");
-        simulation.dials.frozen_tasks.clear();
-        simulation.run_until(|simulation| simulation.on_disk() == [1]);
-        let checkpoint = simulation.checkpoint(cofferdam_dataflow::ids::CheckpointId(1)).unwrap();
-        assert_eq!(stored_number(&checkpoint.state["merge/total"]["k"]), 4);
-        assert_eq!([checkpoint.positions["a"], checkpoint.positions["b"]], [2, 2]);
-        faults.add(When::Call(0), 1, FaultClass::Guest);
-        finish(&mut simulation);
-        let aligned = |report: &cofferdam_dataflow::job::master::JobReport| {
-            matches!(report, cofferdam_dataflow::job::master::JobReport::CheckpointCompleted { alignment_us_max: 1.., .. })
-        };
-        assert!(simulation.reports().any(aligned));
-        let rows: Vec<_> = (1..=6).map(|n| format!("k={n}")).collect();
-        assert_eq!(world.log("out"), rows);
-    }
-}
-
 /// Ten records of one key, counted by one chained task, with a trap at the eighth after a checkpoint at the fifth.
 fn ten_records(seed: u64, kind: SinkKind) -> Simulation {
     let mut simulation = Simulation::new(seed);
@@ -156,40 +115,6 @@ fn an_upserting_sink_ends_with_the_exact_value() {
         let state = simulation.world.state();
         let table: Vec<_> = state.tables["out"].iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         assert_eq!(table, [("k", "10")]);
-    }
-}
-
-#[test]
-fn a_transactional_sink_shows_exactly_what_completed_checkpoints_cover() {
-    for (seed, trap) in SEEDS.flat_map(|seed| [(seed, false), (seed, true)]) {
-        let mut simulation = Simulation::new(seed);
-        let world = simulation.world.clone();
-        let faults = GuestFaults::default();
-        let graph = Graph::every_ms(1000)
-            .source("numbers", 1, SplitsSource::keyed(&world, "numbers", "k", 1..=10))
-            .operator("count", 1, count(&faults), &[("numbers", 0)])
-            .sink("out", 1, SimSink::new(&world, "out", SinkKind::Transactional), "count");
-        let rows = |n| running_counts([("k", n)]);
-        world.gate([("numbers", 5)]);
-        simulation.start(&graph);
-        simulation.run_until(|simulation| simulation.now_ms() > 900);
-        assert_eq!((world.state().reads["numbers"], world.log("out")), (5, vec![]));
-        simulation.run_until(|simulation| simulation.completed() == [1]);
-        assert_eq!(world.log("out"), rows(5));
-        if trap {
-            faults.add(When::Record("7".into()), 1, FaultClass::Guest);
-        }
-        world.gate([("numbers", 8)]);
-        let completed_at = simulation.now_ms();
-        simulation.run_until(|simulation| simulation.now_ms() > completed_at + 600);
-        assert_eq!(world.state().reads["numbers"], if trap { 10 } else { 8 });
-        assert_eq!(world.log("out"), rows(5), "what is not covered by a checkpoint is not visible");
-        simulation.run_until(|simulation| simulation.completed().len() == 2);
-        assert_eq!(world.log("out"), rows(8));
-        world.gate([]);
-        finish(&mut simulation);
-        assert_eq!(world.log("out"), rows(10));
-        assert_eq!(simulation.restarts(), usize::from(trap));
     }
 }
 
