@@ -51,11 +51,29 @@ enum State {
     Idle,
     Recovering,
     Settling(Box<Recovery>, Option<Box<RestorePlan>>),
-    Starting { attempt: Attempt, waiting: BTreeSet<TaskIndex>, restored: Option<CheckpointId> },
-    Running { attempt: Attempt, stop: Stop },
-    Ending { attempt: Attempt, tasks_gone: bool, then: Then },
-    Waiting { until: MonotonicTime },
-    Finishing { checkpoint: CheckpointId, tasks: Option<Attempt> },
+    /// `ended` are tasks that had nothing to read and have finished before the last task started.
+    Starting {
+        attempt: Attempt,
+        waiting: BTreeSet<TaskIndex>,
+        ended: Vec<TaskIndex>,
+        restored: Option<CheckpointId>,
+    },
+    Running {
+        attempt: Attempt,
+        stop: Stop,
+    },
+    Ending {
+        attempt: Attempt,
+        tasks_gone: bool,
+        then: Then,
+    },
+    Waiting {
+        until: MonotonicTime,
+    },
+    Finishing {
+        checkpoint: CheckpointId,
+        tasks: Option<Attempt>,
+    },
     Ended,
 }
 
@@ -154,8 +172,8 @@ impl JobMaster {
             | JobEvent::ManifestPublished { .. }
             | JobEvent::ManifestFailed { .. }
             | JobEvent::SinksCommitted { .. }
-            | JobEvent::CommitFailed { .. }
-            | JobEvent::TaskEndOfData { .. }) => self.on_checkpoint_event(event, now),
+            | JobEvent::CommitFailed { .. }) => self.on_checkpoint_event(event, now),
+            JobEvent::TaskEndOfData { attempt, task } => self.on_end_of_data(attempt, task, now),
         }
         self.leave_ending(now);
         self.schedule();
@@ -251,20 +269,34 @@ impl JobMaster {
         let restored = restore.as_ref().map(|restore| restore.checkpoint);
         self.commands.push(JobCommand::StartAttempt { attempt, restore });
         let waiting = (0..self.setup.plan.tasks.len()).map(TaskIndex).collect();
-        self.state = State::Starting { attempt, waiting, restored };
+        self.state = State::Starting { attempt, waiting, ended: Vec::new(), restored };
     }
 
     fn on_task_started(&mut self, of: Attempt, task: TaskIndex, now: Now) {
-        let State::Starting { attempt, waiting, restored } = &mut self.state else { return };
+        let State::Starting { attempt, waiting, ended, restored } = &mut self.state else { return };
         if *attempt != of {
             return;
         }
         waiting.remove(&task);
         if waiting.is_empty() {
-            let (attempt, restored) = (*attempt, *restored);
+            let (attempt, restored, ended) = (*attempt, *restored, std::mem::take(ended));
             self.coordinator.begin(attempt, now);
             self.report(JobReport::Running { attempt, restored });
             self.state = State::Running { attempt, stop: Stop::No };
+            for task in ended {
+                self.on_end_of_data(attempt, task, now);
+            }
+        }
+    }
+
+    fn on_end_of_data(&mut self, of: Attempt, task: TaskIndex, now: Now) {
+        match &mut self.state {
+            State::Starting { attempt, ended, .. } if *attempt == of => ended.push(task),
+            State::Running { attempt, .. } if *attempt == of => {
+                let outputs = self.coordinator.task_ended(task, now);
+                self.apply(outputs, now);
+            }
+            _ => {}
         }
     }
 
@@ -303,9 +335,6 @@ impl JobMaster {
                     self.report(JobReport::Notice(text));
                 }
                 return self.fail(Failure::of_job(cause), now);
-            }
-            JobEvent::TaskEndOfData { attempt, task } if self.running() == Some(attempt) => {
-                self.coordinator.task_ended(task, now)
             }
             _ => return,
         };
