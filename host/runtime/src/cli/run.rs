@@ -74,7 +74,7 @@ fn exit_of(code: &str) -> Exit {
     match code {
         "fenced" | "restore" | "storage" | "sink-transaction-lost" | "sink-transaction-damaged" => Exit::Storage,
         code if code.starts_with("checkpoint-") || code.starts_with("storage-") => Exit::Storage,
-        "input-missing" | "output-not-writable" | "output-in-use" => Exit::Environment,
+        "input-missing" | "output-not-writable" | "output-in-use" | "disk-full" => Exit::Environment,
         _ => Exit::JobFailed,
     }
 }

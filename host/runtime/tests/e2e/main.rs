@@ -4,8 +4,10 @@
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests may unwrap, and print their seeds")]
 
 mod faults;
+mod guest_faults;
 mod hard_cases;
 mod kill;
 mod output;
 mod reader;
 mod stage;
+mod stop;
