@@ -72,8 +72,9 @@ pub(super) fn run(arguments: &RunArguments, terminal: &Terminal) -> Result<Exit,
 /// Says how a job that failed with this code ends the process.
 fn exit_of(code: &str) -> Exit {
     match code {
-        "fenced" | "restore-incompatible" | "storage-locked" | "sink-transaction-lost" => Exit::Storage,
+        "fenced" | "restore" | "storage" | "sink-transaction-lost" | "sink-transaction-damaged" => Exit::Storage,
         code if code.starts_with("checkpoint-") || code.starts_with("storage-") => Exit::Storage,
+        "input-missing" | "output-not-writable" | "output-in-use" | "disk-full" => Exit::Environment,
         _ => Exit::JobFailed,
     }
 }

@@ -31,6 +31,8 @@ pub(super) fn write_failed(act: &str, path: &Path, error: io::Error) -> Connecto
         | ErrorKind::NotADirectory
         | ErrorKind::AlreadyExists
         | ErrorKind::NotFound => ConnectorError::permanent("output-not-writable", format!("cannot {act} \"{shown}\"")),
+        // Nobody reads it any more.
+        ErrorKind::BrokenPipe => ConnectorError::permanent("io-write", format!("cannot {act} \"{shown}\"")),
         _ => ConnectorError::transient("io-write", format!("cannot {act} \"{shown}\"")),
     };
     failed.with_source(error)

@@ -113,7 +113,8 @@ impl Worker {
                 task.command(command);
             }
             let now = self.clock.now();
-            let step = task.step(&mut ports, now)?;
+            // What was done until a failure counts, too.
+            let step = task.step(&mut ports, now).inspect_err(|_| self.count(task))?;
             if std::mem::take(&mut ports.snapshot_taken) {
                 let pause_us = self.clock.now().monotonic_us - now.monotonic_us;
                 (self.report)(WorkerEvent::SnapshotPause { pause_us });

@@ -51,17 +51,29 @@ enum State {
     Idle,
     Recovering,
     Settling(Box<Recovery>, Option<Box<RestorePlan>>),
+    /// `ended` are tasks that had nothing to read and have finished before the last task started.
     Starting {
         attempt: Attempt,
         waiting: BTreeSet<TaskIndex>,
-        /// Tasks whose input has ended before others have started.
         ended: Vec<TaskIndex>,
         restored: Option<CheckpointId>,
     },
-    Running { attempt: Attempt, stop: Stop },
-    Ending { attempt: Attempt, tasks_gone: bool, then: Then },
-    Waiting { until: MonotonicTime },
-    Finishing { checkpoint: CheckpointId, tasks: Option<Attempt> },
+    Running {
+        attempt: Attempt,
+        stop: Stop,
+    },
+    Ending {
+        attempt: Attempt,
+        tasks_gone: bool,
+        then: Then,
+    },
+    Waiting {
+        until: MonotonicTime,
+    },
+    Finishing {
+        checkpoint: CheckpointId,
+        tasks: Option<Attempt>,
+    },
     Ended,
 }
 
@@ -160,8 +172,8 @@ impl JobMaster {
             | JobEvent::ManifestPublished { .. }
             | JobEvent::ManifestFailed { .. }
             | JobEvent::SinksCommitted { .. }
-            | JobEvent::CommitFailed { .. }
-            | JobEvent::TaskEndOfData { .. }) => self.on_checkpoint_event(event, now),
+            | JobEvent::CommitFailed { .. }) => self.on_checkpoint_event(event, now),
+            JobEvent::TaskEndOfData { attempt, task } => self.on_end_of_data(attempt, task, now),
         }
         self.leave_ending(now);
         self.schedule();
@@ -272,9 +284,19 @@ impl JobMaster {
             self.report(JobReport::Running { attempt, restored });
             self.state = State::Running { attempt, stop: Stop::No };
             for task in ended {
+                self.on_end_of_data(attempt, task, now);
+            }
+        }
+    }
+
+    fn on_end_of_data(&mut self, of: Attempt, task: TaskIndex, now: Now) {
+        match &mut self.state {
+            State::Starting { attempt, ended, .. } if *attempt == of => ended.push(task),
+            State::Running { attempt, .. } if *attempt == of => {
                 let outputs = self.coordinator.task_ended(task, now);
                 self.apply(outputs, now);
             }
+            _ => {}
         }
     }
 
@@ -314,11 +336,6 @@ impl JobMaster {
                 }
                 return self.fail(Failure::of_job(cause), now);
             }
-            JobEvent::TaskEndOfData { attempt, task } => match &mut self.state {
-                State::Running { attempt: running, .. } if *running == attempt => self.coordinator.task_ended(task, now),
-                State::Starting { attempt: starting, ended, .. } if *starting == attempt => return ended.push(task),
-                _ => return,
-            },
             _ => return,
         };
         self.apply(outputs, now);

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::world::{Disk, Killed, RECORDS, Trouble, World, setup, trap};
 use super::*;
+use crate::checkpoint::config::CheckpointConfig;
 use crate::checkpoint::coordinator::tests::{TASKS, at};
 use crate::checkpoint::manifest::CheckpointManifest;
 use crate::checkpoint::storage::{CheckpointStorage, Fence, StorageError, StorageErrorKind};
@@ -53,6 +54,23 @@ fn a_job_runs_to_its_end_and_leaves_only_its_mark() {
     let mut fresh = World::new(again.disk, JobSetup { fresh: true, ..setup() }, FOREVER);
     fresh.run().unwrap();
     assert_eq!(fresh.end, Some(JobEnd::Finished { checkpoint: CheckpointId(8) }), "ids go on");
+}
+
+#[test]
+fn tasks_that_end_before_the_last_one_has_started_end_the_job() {
+    // Without periodic checkpoints, a stop after the last record leaves nothing but the final one to take.
+    let off = || JobSetup { checkpoints: CheckpointConfig { interval_ms: None, ..setup().checkpoints }, ..setup() };
+    let mut world = World::new(Disk::default(), off(), FOREVER);
+    world.send(JobEvent::Start).unwrap();
+    while world.position < RECORDS {
+        world.go_on().unwrap();
+    }
+    world.send(JobEvent::StopRequested).unwrap();
+    assert_eq!(world.end, Some(JobEnd::Stopped { checkpoint: Some(CheckpointId(1)), problem: None }));
+    let mut world = World::new(world.disk, off(), FOREVER);
+    world.run().unwrap();
+    assert_eq!(world.end, Some(JobEnd::Finished { checkpoint: CheckpointId(2) }));
+    nothing_is_left(&world.disk);
 }
 
 #[test]

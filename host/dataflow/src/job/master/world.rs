@@ -252,9 +252,15 @@ impl World {
             }
             assert_eq!(counts, [self.position; 2], "state and position are of one cut");
         }
+        // With nothing left to read, tasks end before the others have started.
+        self.ended = self.position == RECORDS;
         for task in TASKS {
             let commands = self.master.handle(JobEvent::TaskStarted { attempt, task }, at(self.now));
             self.todo.extend(commands);
+            if self.ended {
+                let commands = self.master.handle(JobEvent::TaskEndOfData { attempt, task }, at(self.now));
+                self.todo.extend(commands);
+            }
         }
         Ok(None)
     }
