@@ -107,7 +107,7 @@ impl Simulation {
             self.kill();
         }
         let storage = Arc::new(SimStorage::new(&self.world));
-        self.process = Some(Process::new(graph.plan(), storage, graph.restart.clone(), &options, self.random.next()));
+        self.process = Some(Process::new(graph.plan(), storage, graph.restart.clone(), &options, self.random.draw()));
     }
 
     /// Kills the process, if there is one.

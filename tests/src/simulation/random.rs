@@ -11,7 +11,7 @@ impl Random {
     }
 
     /// Returns the next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -21,7 +21,7 @@ impl Random {
 
     /// Returns a number from 0 to `end`, exclusive; 0 if `end` is 0.
     pub fn below(&mut self, end: u64) -> u64 {
-        if end == 0 { 0 } else { self.next() % end }
+        if end == 0 { 0 } else { self.draw() % end }
     }
 
     /// As [`Self::below`], for indices.
@@ -37,6 +37,6 @@ impl Random {
     /// Returns an independent generator.
     #[must_use]
     pub fn fork(&mut self) -> Self {
-        Self(self.next())
+        Self(self.draw())
     }
 }

@@ -1,4 +1,5 @@
 //! Jobs under the simulator: scenarios with exact results, and random runs from seeds.
+#![expect(clippy::unwrap_used, reason = "tests may unwrap")]
 
 mod barriers;
 mod coordinator;
