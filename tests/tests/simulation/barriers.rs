@@ -45,6 +45,28 @@ fn an_input_that_has_ended_or_is_silent_does_not_hold_checkpoints_up() {
 }
 
 #[test]
+fn an_input_that_ends_after_the_barriers_of_all_others_completes_the_alignment() {
+    for seed in SEEDS {
+        let mut simulation = Simulation::new(seed);
+        let world = simulation.world.clone();
+        let mut graph = union(&simulation, [20, 20, 5], SinkKind::Transactional);
+        graph.checkpoint.interval_ms = Some(1000);
+        world.gate([("a", 10), ("b", 10), ("c", 5)]);
+        simulation.start(&graph);
+        simulation.run_for_ms(500);
+        // The count reads nothing while c ends and the others send their barriers.
+        simulation.dials.frozen_tasks.insert(3, 1_500_000);
+        world.gate([("a", 10), ("b", 10)]);
+        simulation.run_until(|simulation| !simulation.completed().is_empty());
+        assert!(simulation.now_ms() < 2000, "{} ms", simulation.now_ms());
+        assert_rows(&world.log("out"), &running_counts([("k", 25)]));
+        world.gate([]);
+        finish(&mut simulation);
+        assert_rows(&world.log("out"), &running_counts([("k", 45)]));
+    }
+}
+
+#[test]
 fn an_alignment_that_is_given_up_releases_what_waited() {
     for seed in SEEDS {
         let mut simulation = Simulation::new(seed);
