@@ -113,11 +113,6 @@ impl Stage {
         Self { folder: tempfile::tempdir().unwrap() }
     }
 
-    /// Takes a folder for all files, instead of the system's own for temporary ones.
-    pub(crate) fn within(folder: &Path) -> Self {
-        Self { folder: tempfile::tempdir_in(folder).unwrap() }
-    }
-
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -215,6 +210,16 @@ impl Running {
     pub(crate) fn interrupt(&self) {
         // As above.
         let _ = kill_process(self.pid(), Signal::INT);
+    }
+
+    /// Lets it stand still.
+    pub(crate) fn suspend(&self) {
+        kill_process(self.pid(), Signal::STOP).unwrap();
+    }
+
+    /// Lets it go on.
+    pub(crate) fn resume(&self) {
+        kill_process(self.pid(), Signal::CONT).unwrap();
     }
 
     /// Waits for its end.
