@@ -4,7 +4,7 @@
 //! or wasm: the world is plugged in through the traits of [`guest`], [`connector`], [`subtask::ports`] and
 //! [`checkpoint::storage`]. The same code runs in production, in unit tests and under the seeded simulator.
 //!
-//! In reading order: [`ids`], [`time`], [`column`], [`batch`], [`element`] and [`key_group`] are the words; [`graph`]
+//! In reading order: [`ids`], [`time`], [`mod@column`], [`batch`], [`element`] and [`key_group`] are the words; [`graph`]
 //! turns a job into a plan; [`state`] holds keyed state; [`guest`] and [`connector`] are what a subtask calls;
 //! [`subtask`] is the data path; [`snapshot`] is one subtask's part of a checkpoint; [`checkpoint`] and [`job`] are the
 //! control path.

@@ -1,6 +1,7 @@
 //! The product from end to end: the real program, real components, real files.
 //!
 //! Guests are built by the program itself when they have changed; the first run on a machine takes some minutes.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests may unwrap, and print their seeds")]
 
 mod faults;
 mod guest_faults;

@@ -36,7 +36,7 @@ fn an_unknown_key_is_refused_with_the_one_that_was_meant() {
 
 #[test]
 fn an_id_that_is_used_twice_is_refused_at_the_second_use() {
-    refused(&format!("{HEAD}{SOURCE}{SOURCE}{SINK}"), &[("duplicate-key", 6, 9)]);
+    refused(&format!("{HEAD}{SOURCE}[source.lines]\n{SINK}"), &[("duplicate-key", 6, 9)]);
     let same = SINK.replace("sink.out", "sink.lines");
     let told = refused(&format!("{HEAD}{SOURCE}{same}"), &[("duplicate-id", 6, 7)]);
     assert!(told.contains("lines"), "{told}");
@@ -46,14 +46,14 @@ fn an_id_that_is_used_twice_is_refused_at_the_second_use() {
 fn a_cycle_is_refused_and_shown() {
     let operator = |id: &str, input: &str| format!("[operator.{id}]\ncomponent = \"x.wasm\"\ninput = \"{input}\"\n");
     let text = format!("{HEAD}{SOURCE}{}{}{SINK}", operator("a", "b"), operator("b", "a"));
-    let told = refused(&text, &[("cycle", 8, 9)]);
+    let told = refused(&text, &[("cycle", 11, 9)]);
     assert!(told.contains("a -> b -> a") || told.contains("b -> a -> b"), "{told}");
 }
 
 #[test]
 fn an_input_that_does_not_exist_is_refused_where_it_is_named() {
     let sink = SINK.replace("\"lines\"", "\"line\"");
-    let told = refused(&format!("{HEAD}{SOURCE}{sink}"), &[("unknown-input", 8, 9)]);
+    let told = refused(&format!("{HEAD}{SOURCE}{sink}"), &[("dangling-input", 8, 9)]);
     assert!(told.contains("\\\"line\\\""), "{told}");
 }
 
@@ -78,5 +78,5 @@ fn what_is_not_built_is_refused_by_name_and_not_ignored() {
 #[test]
 fn all_problems_of_a_file_are_told_at_once_in_its_order() {
     let text = format!("[pipeline]\nname = \"A b\"\nparallelism = 0\n{SOURCE}{}", SINK.replace("\"files\"", "\"kafka\""));
-    refused(&text, &[("bad-id", 2, 8), ("out-of-range", 3, 15), ("unknown-connector", 7, 1)]);
+    refused(&text, &[("bad-id", 2, 8), ("out-of-range", 3, 15), ("unknown-connector", 8, 13)]);
 }

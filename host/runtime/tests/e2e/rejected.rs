@@ -62,7 +62,7 @@ fn what_is_no_component_is_refused_by_name() {
 fn a_component_for_another_version_of_the_interface_is_refused_with_both_versions() {
     let bytes = replaced(&component("faulty"), "cofferdam:operator/guest@0.1.0", "cofferdam:operator/guest@0.2.0");
     let message = refused(&bytes, "world-mismatch");
-    assert!(message.contains("0.1.0") && message.contains("0.2.0"), "{message}");
+    assert!(message.contains("operator@0.2.0") && message.contains("0.1.x"), "{message}");
 }
 
 #[test]
