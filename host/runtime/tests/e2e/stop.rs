@@ -11,15 +11,14 @@ use super::stage::{Stage, example, repository};
 #[test]
 fn a_run_stopped_by_ctrl_c_is_resumed_with_another_parallelism_and_counts_once() {
     let stage = Stage::new();
-    let counts = stage_words(&stage, &word_count(1, "100ms"), 12, 20_000);
-    let total: u64 = counts.values().sum();
+    let counts = stage_words(&stage, &word_count(1, "20ms"), 24, 40_000);
     let out = stage.path("out");
     let reader = Reader::start(&out);
     let mut published = 0;
-    // Stopped well before any file ends.
-    for (eighths, parallelism) in (1..).zip(["1", "3", "2", "4"]) {
+    // Each stops soon after its first checkpoint, well before any file ends.
+    for parallelism in ["1", "3", "2", "4"] {
         let mut running = stage.start(&["--parallelism", parallelism]);
-        running.wait_until(|| lines(&out) > published.max(total * eighths / 8));
+        assert!(running.wait_until(|| lines(&out) > published));
         running.interrupt();
         let ended = running.wait();
         let stopped = ended.ended("stopped");
