@@ -7,7 +7,7 @@ use cofferdam_dataflow::guest::{Descriptor, FaultPhase, Guest, GuestFactory, Gue
 use super::instance::{Surroundings, WasmGuest};
 use super::limits::GuestLimits;
 use super::loader::LoadedComponent;
-use super::log::GuestLog;
+use super::log::{GuestLog, SilentLog};
 use super::metrics::OperatorMetrics;
 
 /// How an operator runs.
@@ -50,13 +50,23 @@ impl GuestFactory for WasmGuestFactory {
     }
 
     fn open(&self, info: &InstanceInfo) -> Result<Box<dyn Guest>, GuestFault> {
-        let surroundings = Surroundings {
-            limits: &self.options.limits,
-            operator: info.operator.clone(),
-            subtask: info.subtask,
-            log: Arc::clone(&self.options.log),
-            metrics: Arc::clone(&self.metrics),
-        };
+        self.open_with(info, Arc::clone(&self.options.log), Arc::clone(&self.metrics))
+    }
+
+    fn open_probe(&self, info: &InstanceInfo) -> Result<Box<dyn Guest>, GuestFault> {
+        self.open_with(info, Arc::new(SilentLog), Arc::default())
+    }
+}
+
+impl WasmGuestFactory {
+    fn open_with(
+        &self,
+        info: &InstanceInfo,
+        log: Arc<dyn GuestLog>,
+        metrics: Arc<OperatorMetrics>,
+    ) -> Result<Box<dyn Guest>, GuestFault> {
+        let surroundings =
+            Surroundings { limits: &self.options.limits, operator: info.operator.clone(), subtask: info.subtask, log, metrics };
         let mut guest = WasmGuest::instantiate(self.component.pre(), surroundings, FaultPhase::Instantiate)?;
         guest.open(&self.options.config, info)?;
         Ok(Box::new(guest))
