@@ -184,7 +184,9 @@ fn line(event: &RunEvent, paint: Paint, live: bool) -> Option<String> {
 
 fn fault_text(fault: &FaultReport, paint: Paint) -> String {
     let head = paint.paint(Style::Error, format_args!("fault[{}]", fault.code));
-    let mut text = format!("{head}: {}[{}] in {}: {}", fault.operator, fault.subtask, fault.phase, fault.message);
+    // A failure of the job as a whole has no subtask.
+    let subtask = if fault.operator.is_empty() { String::new() } else { format!("{}[{}] in ", fault.operator, fault.subtask) };
+    let mut text = format!("{head}: {subtask}{}: {}", fault.phase, fault.message);
     if let Some(position) = &fault.position {
         text.push_str(&format!("\n  at {position}"));
     }

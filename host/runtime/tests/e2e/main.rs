@@ -5,9 +5,12 @@
 
 mod faults;
 mod guest_faults;
-mod hard_cases;
+mod input;
 mod kill;
 mod output;
+mod pipeline_file;
 mod reader;
+mod rejected;
 mod stage;
 mod stop;
+mod storage;

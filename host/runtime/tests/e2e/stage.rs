@@ -113,11 +113,6 @@ impl Stage {
         Self { folder: tempfile::tempdir().unwrap() }
     }
 
-    /// Takes a folder for all files, instead of the system's own for temporary ones.
-    pub(crate) fn within(folder: &Path) -> Self {
-        Self { folder: tempfile::tempdir_in(folder).unwrap() }
-    }
-
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -217,6 +212,16 @@ impl Running {
         let _ = kill_process(self.pid(), Signal::INT);
     }
 
+    /// Lets it stand still.
+    pub(crate) fn suspend(&self) {
+        kill_process(self.pid(), Signal::STOP).unwrap();
+    }
+
+    /// Lets it go on.
+    pub(crate) fn resume(&self) {
+        kill_process(self.pid(), Signal::CONT).unwrap();
+    }
+
     /// Waits for its end.
     pub(crate) fn wait(mut self) -> Ended {
         self.wait_until(|| false);
@@ -227,8 +232,8 @@ impl Running {
         let status = self.child.wait().unwrap();
         let text = |stream: &mut Option<JoinHandle<String>>| stream.take().unwrap().join().unwrap();
         let (stdout, stderr) = (text(&mut self.stdout), text(&mut self.stderr));
-        // A guest's panic is a line of the log; the host's own names its thread.
-        assert!(!stderr.contains("\nthread '") && !stderr.starts_with("thread '"), "the host has panicked: {stderr}");
+        // A guest's panic is a line of its log; the host's own begins like this.
+        assert!(!stderr.lines().any(|line| line.starts_with("thread '")), "the host has panicked: {stderr}");
         let killed = status.code().is_none();
         let parse = |line: &str| match serde_json::from_str(line) {
             Ok(event) => Some(event),

@@ -323,7 +323,8 @@ impl Coordinator {
         let Some(completing) = self.completing.take_if(|completing| completing.checkpoint == checkpoint) else {
             return out;
         };
-        let message = error.to_string();
+        let cause = error.source.as_ref().map(|source| format!(": {source}")).unwrap_or_default();
+        let message = format!("{error}{cause}");
         if error.outcome_unknown || error.kind == StorageErrorKind::Exists {
             // Its segments may be named by a manifest that exists: they stay until the storage has been read again.
             self.retention.add(checkpoint, completing.manifest.state.segments().keys().copied());
