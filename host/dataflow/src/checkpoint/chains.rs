@@ -139,15 +139,21 @@ pub(super) mod tests {
             let mut pending: Vec<(u64, State, SectionKind)> = Vec::new();
             let (mut completed, mut confirmed) = (vec![(0, State::new())], 0);
             let mut next = 1;
+            // Writes are counted: a value that goes and comes back has been written, and belongs into the increment.
+            let (mut writes, mut last_write, mut cuts) = (0, BTreeMap::new(), BTreeMap::from([(0, 0)]));
             for step in steps {
                 match step {
-                    Step::Write(key, value) => { live.insert(key, value); }
+                    Step::Write(key, value) => {
+                        writes += 1;
+                        last_write.insert(key, writes);
+                        live.insert(key, value);
+                    }
                     Step::Snapshot { base } => {
-                        let known = &completed.iter().find(|(id, _)| *id == confirmed).unwrap().1;
-                        let changed = |(key, value): &(&u8, &u8)| base || known.get(key) != Some(value);
+                        let changed = |(key, _): &(&u8, &u8)| base || last_write[*key] > cuts[&confirmed];
                         files.insert(next, live.iter().filter(changed).map(|(k, v)| (*k, *v)).collect());
                         let kind = if base || confirmed == 0 { SectionKind::Base } else { SectionKind::Delta };
                         pending.push((next, live.clone(), kind));
+                        cuts.insert(next, writes);
                         next += 1;
                     }
                     // The newest pending one completes and subsumes the older.

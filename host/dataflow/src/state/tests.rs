@@ -24,6 +24,8 @@ enum Action {
     Begin,
     Collect(usize),
     Complete,
+    /// The task hears of the newest completed checkpoint: at any time after it, or never.
+    Confirm,
     Abort,
     Restart,
 }
@@ -35,6 +37,7 @@ fn action() -> impl Strategy<Value = Action> {
         3 => Just(Action::Begin),
         4 => (1..60_usize).prop_map(Action::Collect),
         3 => Just(Action::Complete),
+        2 => Just(Action::Confirm),
         1 => Just(Action::Abort),
         1 => Just(Action::Restart),
     ]
@@ -58,6 +61,7 @@ struct World {
     live: Map,
     pending: Vec<Pending>,
     completed: Completed,
+    completed_id: Option<CheckpointId>,
     last_id: u64,
     writes: u64,
 }
@@ -70,7 +74,7 @@ fn empty_state() -> KeyedState {
 impl World {
     fn new() -> Self {
         let completed = Completed::default();
-        Self { state: empty_state(), live: Map::new(), pending: vec![], completed, last_id: 0, writes: 0 }
+        Self { state: empty_state(), live: Map::new(), pending: vec![], completed, completed_id: None, last_id: 0, writes: 0 }
     }
 
     fn call(&mut self, changes: &[(u8, Option<u16>)]) {
@@ -138,7 +142,7 @@ impl World {
             chain.push(section);
         }
         self.completed.state = pending.state;
-        self.state.confirm(newest);
+        self.completed_id = Some(newest);
         let mut restored = Map::new();
         restore(&self.completed).for_each(0, |key, value| drop(restored.insert(key.to_vec(), value.to_vec())));
         assert_eq!(restored, self.completed.state);
@@ -156,6 +160,7 @@ impl World {
             Action::Begin => {}
             Action::Collect(budget) => self.collect(*budget),
             Action::Complete => self.complete(),
+            Action::Confirm => self.completed_id.iter().for_each(|id| self.state.confirm(*id)),
             Action::Abort => {
                 if let Some(pending) = self.pending.pop() {
                     self.state.drop_snapshot(pending.id);
@@ -165,8 +170,15 @@ impl World {
                 self.state = restore(&self.completed);
                 self.live = self.completed.state.clone();
                 self.pending.clear();
+                // The new task begins with that checkpoint; nobody tells it again.
+                self.completed_id = None;
             }
         }
+    }
+
+    fn complete_and_confirm(&mut self) {
+        self.complete();
+        self.step(&Action::Confirm);
     }
 }
 
@@ -207,7 +219,7 @@ fn an_unchanged_state_adds_nothing_and_one_change_adds_one_entry() {
             world.collect(10);
         }
         let entries: u32 = world.pending[0].blocks.iter().map(|block| block.entries).sum();
-        world.complete();
+        world.complete_and_confirm();
         entries
     };
     world.call(&all);
@@ -225,12 +237,12 @@ fn increments_of_an_aborted_checkpoint_are_in_the_next() {
     let mut world = World::new();
     world.call(&[(1, Some(1)), (2, Some(2))]);
     world.step(&Action::Begin);
-    world.complete();
+    world.complete_and_confirm();
     world.call(&[(1, None)]);
     world.step(&Action::Begin);
     world.step(&Action::Abort);
     world.step(&Action::Begin);
-    world.complete();
+    world.complete_and_confirm();
     assert_eq!(world.completed.state.len(), 1);
 }
 
