@@ -6,10 +6,12 @@
 mod descriptor;
 mod effects;
 mod fault;
+mod reads;
 
 pub use descriptor::{Descriptor, InputPort, StateKind, StateSlot, TimeDomain, Unsupported};
 pub use effects::{Effects, EntryUpdate, OperatorUpdate, Output, StateUpdate, TimerUpdate, op};
 pub use fault::{FaultClass, FaultCode, FaultPhase, GuestFault};
+pub use reads::{ReadColumn, ReadEntries, ReadError, ReadLimit, StateReads};
 
 use crate::column::BytesSlice;
 use crate::ids::OperatorId;
