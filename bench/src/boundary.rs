@@ -1,10 +1,11 @@
 //! What a call into a guest costs: nanoseconds a call and a record, without the rest of a pipeline.
 
+use std::rc::Rc;
 use std::time::Instant;
 
 use anyhow::Result;
 use cofferdam_dataflow::column::BytesColumn;
-use cofferdam_dataflow::guest::{EffectLimits, InputBatch, InstanceInfo};
+use cofferdam_dataflow::guest::{EffectLimits, InputBatch, InstanceInfo, NoState, StateReads};
 use cofferdam_dataflow::ids::OperatorId;
 use cofferdam_dataflow::key_group::MaxParallelism;
 use cofferdam_dataflow::state::KeyedState;
@@ -39,6 +40,7 @@ fn call_ns(operators: &Operators, how: How, records: usize) -> Result<f64> {
     let values: BytesColumn = (0..records).map(|_| &[7_u8; 100][..]).collect();
     let max_parallelism = MaxParallelism::new(128).expect("in range");
     let mut state = KeyedState::new(max_parallelism, 0..128, 1, 42, 1 << 30);
+    let reads: Rc<dyn StateReads> = Rc::new(NoState);
     let mut best = f64::MAX;
     let calls = if records == 1 { 50 * CALLS } else { CALLS };
     for run in 0..=RUNS {
@@ -55,7 +57,7 @@ fn call_ns(operators: &Operators, how: How, records: usize) -> Result<f64> {
                 untimed: &[],
                 values: values.as_slice(),
             };
-            effects = Some(state.frame().with_view(|frame| guest.process_batch(&input, frame))?);
+            effects = Some(state.frame().with_view(|frame| guest.process_batch(&input, frame, &reads))?);
         }
         let ns = start.elapsed().as_secs_f64() * 1e9 / calls as f64;
         if run == 0 {

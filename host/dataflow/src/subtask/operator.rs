@@ -1,6 +1,7 @@
 //! One subtask of an operator: its guest, its state, and the call that joins them.
 
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::failure::{FaultPosition, TaskFailure};
@@ -10,7 +11,7 @@ use crate::batch::Batch;
 use crate::column::BytesSlice;
 use crate::guest::{
     Descriptor, Effects, FaultClass, FaultCode, FaultPhase, Guest, GuestFactory, GuestFault, GuestUsage, InputBatch,
-    InstanceInfo, KeyedFrame, Output,
+    InstanceInfo, KeyedFrame, NoState, Output, StateReads,
 };
 use crate::ids::SubtaskId;
 use crate::key_group::key_hash;
@@ -29,6 +30,7 @@ pub struct OperatorSubtask {
     guest: Box<dyn Guest>,
     /// `None` for an operator without keys.
     pub(super) state: Option<KeyedState>,
+    reads: Rc<dyn StateReads>,
     pub(super) watermark: Option<Watermark>,
     /// Whether `finish` has run, now or before the restored checkpoint.
     pub(super) finished: bool,
@@ -65,8 +67,9 @@ impl OperatorSubtask {
         let wish = factory.descriptor().max_batch as usize;
         let max_records = if wish == 0 { BATCH_RECORDS } else { wish.min(BATCH_RECORDS) };
         let OperatorRestore { watermark, finished } = restore;
-        let scratch = Vec::new();
-        Ok(Self { id, factory, info, guest, state, watermark, finished, max_records, records_in: 0, records_out: 0, scratch })
+        let (reads, scratch) = (Rc::new(NoState), Vec::new());
+        let (records_in, records_out) = (0, 0);
+        Ok(Self { id, factory, info, guest, state, reads, watermark, finished, max_records, records_in, records_out, scratch })
     }
 
     /// Returns what the guest has used.
@@ -117,7 +120,7 @@ impl OperatorSubtask {
     fn call(&mut self, port: u32, batch: &Batch, range: Range<usize>, now: Now) -> Result<Effects, TaskFailure> {
         self.fill_frame(batch, range.clone())?;
         let call = Call { port, batch, range: range.clone(), watermark: self.watermark, now };
-        let result = call.run(&mut *self.guest, self.state.as_ref(), &mut self.scratch);
+        let result = call.run(&mut *self.guest, self.state.as_ref(), &self.reads, &mut self.scratch);
         match result.and_then(|effects| self.check(&effects).map(|()| effects)) {
             Ok(effects) => {
                 if let Some(state) = &mut self.state {
@@ -216,7 +219,8 @@ impl OperatorSubtask {
             return false;
         }
         let call = Call { port, batch, range, watermark: self.watermark, now };
-        let result = call.run(&mut *guest, self.state.as_ref(), &mut self.scratch).and_then(|effects| self.check(&effects));
+        let result = call.run(&mut *guest, self.state.as_ref(), &self.reads, &mut self.scratch);
+        let result = result.and_then(|effects| self.check(&effects));
         result.is_err_and(|fault| fault.code == code)
     }
 }
@@ -232,7 +236,13 @@ struct Call<'a> {
 
 impl Call<'_> {
     /// Calls the guest with the frame that the state was filled with last.
-    fn run(&self, guest: &mut dyn Guest, state: Option<&KeyedState>, scratch: &mut Vec<u8>) -> Result<Effects, GuestFault> {
+    fn run(
+        &self,
+        guest: &mut dyn Guest,
+        state: Option<&KeyedState>,
+        reads: &Rc<dyn StateReads>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<Effects, GuestFault> {
         let Range { start, end } = self.range;
         let (times, untimed) = self.batch.timestamps.slice(start, end, scratch);
         let input = InputBatch {
@@ -245,8 +255,8 @@ impl Call<'_> {
             values: self.batch.values.slice(start, end),
         };
         match state {
-            Some(state) => state.frame().with_view(|frame| guest.process_batch(&input, frame)),
-            None => guest.process_batch(&input, &KeyedFrame { keys: BytesSlice::EMPTY, states: &[] }),
+            Some(state) => state.frame().with_view(|frame| guest.process_batch(&input, frame, reads)),
+            None => guest.process_batch(&input, &KeyedFrame { keys: BytesSlice::EMPTY, states: &[] }, reads),
         }
     }
 }
