@@ -203,19 +203,13 @@ impl Chain {
     pub(super) fn count(&self, counters: &mut TaskCounters) {
         for node in &self.nodes {
             match node {
-                Node::Operator(operator) => {
-                    let usage = operator.usage();
-                    counters.fuel += usage.fuel;
-                    counters.guest_memory_bytes = counters.guest_memory_bytes.max(usage.memory_peak_bytes);
-                }
+                Node::Operator(operator) => counters.operators.push(operator.counters()),
                 Node::Sink(sink) => {
                     counters.sink_records += sink.records_in;
                     counters.sink_bytes += sink.bytes_in;
                 }
             }
         }
-        counters.state_entries = self.states().map(|state| state.entries()).sum();
-        counters.state_bytes = self.states().map(|state| state.memory_bytes()).sum();
     }
 }
 
