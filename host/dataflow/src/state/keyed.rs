@@ -171,9 +171,10 @@ impl KeyedState {
         }
     }
 
-    /// Freezes the state at the cut of a checkpoint.
-    pub fn begin_snapshot(&mut self, checkpoint: CheckpointId) {
-        self.tables.iter_mut().for_each(|table| table.begin_snapshot(checkpoint));
+    /// Freezes the state at the cut of a checkpoint. `full`: all of it, whatever earlier checkpoints hold, and later
+    /// increments do not build upon it unless [`Self::confirm`] is called for it.
+    pub fn begin_snapshot(&mut self, checkpoint: CheckpointId, full: bool) {
+        self.tables.iter_mut().for_each(|table| table.begin_snapshot(checkpoint, full));
     }
 
     /// Whether frozen entries wait to be encoded.

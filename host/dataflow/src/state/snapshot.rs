@@ -47,21 +47,26 @@ struct GroupSection {
 }
 
 impl Table {
-    /// Freezes the table at the cut of a checkpoint. Costs the same whatever its size, but for a word a key group.
-    pub(super) fn begin_snapshot(&mut self, checkpoint: CheckpointId) {
+    /// Freezes the table at the cut of a checkpoint. Costs the same whatever its size, but for a word a key group. A
+    /// `full` snapshot holds every group in full and is never built upon: it closes an interval like any other, which
+    /// stays listed for the next increment, and no group gets a base by it.
+    pub(super) fn begin_snapshot(&mut self, checkpoint: CheckpointId, full: bool) {
         let cut = self.close_interval(checkpoint);
         let mut bases = Vec::new();
         let mut groups = Vec::with_capacity(self.groups.len());
         for (position, group) in self.groups.iter().enumerate() {
-            let kind = if needs_base(position, group) { SectionKind::Base } else { SectionKind::Delta };
+            let kind = if full || needs_base(position, group) { SectionKind::Base } else { SectionKind::Delta };
             if kind == SectionKind::Base && !group.index.is_empty() {
                 bases.push(u16::try_from(position).expect("at most 32,768 groups"));
             }
             groups.push(GroupSection { kind, done: false, bytes: Vec::new(), entries: 0, blocks: 0, written_bytes: 0 });
         }
-        let lists = self.unconfirmed.iter().map(|interval| (interval.cut, Rc::clone(&interval.dirty))).collect();
-        let interval = self.unconfirmed.back_mut().expect("just closed");
-        interval.bases.clone_from(&bases);
+        let mut lists = Vec::new();
+        if !full {
+            lists.extend(self.unconfirmed.iter().map(|interval| (interval.cut, Rc::clone(&interval.dirty))));
+            let interval = self.unconfirmed.back_mut().expect("just closed");
+            interval.bases.clone_from(&bases);
+        }
         let block_bytes = (OPEN_BLOCKS_BYTES / self.groups.len().max(1)).clamp(1 << 10, BLOCK_BYTES);
         self.collecting.push(Collecting {
             checkpoint,

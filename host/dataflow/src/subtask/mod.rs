@@ -279,7 +279,7 @@ impl Task {
             subtasks.push(SubtaskSnapshot { id: source.id.clone(), watermark: source.watermark(), finished, part });
         }
         let mut prepared = Vec::new();
-        self.chain.snapshot(checkpoint, &mut subtasks, &mut prepared)?;
+        self.chain.snapshot((checkpoint, false), &mut subtasks, &mut prepared)?;
         if self.end == End::Running {
             self.chain.control(&StreamElement::Barrier(Barrier { checkpoint, cancelled: false }));
         }
