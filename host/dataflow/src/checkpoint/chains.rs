@@ -46,6 +46,17 @@ impl StateChains {
         self.segments.insert(segment.id, segment);
     }
 
+    /// Forgets the tables that are not to be kept, and the segments that no other names.
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(&TableId) -> bool) {
+        self.tables.retain(|table, _| keep(table));
+        self.forget_unused();
+    }
+
+    fn forget_unused(&mut self) {
+        let used: BTreeSet<_> = self.tables.values().flat_map(BTreeMap::values).flatten().copied().collect();
+        self.segments.retain(|id, _| used.contains(id));
+    }
+
     /// Returns the chains after a checkpoint that wrote these segments.
     #[must_use]
     pub fn advance(&self, written: &[SegmentInfo]) -> Self {
@@ -61,8 +72,7 @@ impl StateChains {
                 chain.push(segment.reference.id);
             }
         }
-        let used: BTreeSet<_> = next.tables.values().flat_map(BTreeMap::values).flatten().copied().collect();
-        next.segments.retain(|id, _| used.contains(id));
+        next.forget_unused();
         next
     }
 }

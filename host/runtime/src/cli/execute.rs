@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cofferdam::config::Diagnostic;
+use cofferdam::control::ControlServer;
 use cofferdam::execution::{Control, RunOptions, execute as execute_job};
 use cofferdam::report::RunEvent;
 use cofferdam::storage::LocalStorage;
@@ -15,24 +16,42 @@ use super::Exit;
 use super::failure::{Failure, chain};
 use super::observe::Observer;
 use super::run::{Prepared, StartOptions};
+use super::terminal::Terminal;
 use super::wiring;
 
 /// Runs a job to its end and tells what happens. The first SIGINT or SIGTERM stops it with a last checkpoint, the second
-/// at once.
-pub(super) fn execute(prepared: &Prepared, options: StartOptions, show: &mut dyn FnMut(&RunEvent)) -> Result<(), Failure> {
+/// at once; so do those who ask through the socket in its directory.
+pub(super) fn execute(
+    prepared: &Prepared,
+    options: &StartOptions,
+    terminal: &Terminal,
+    show: &mut dyn FnMut(&RunEvent),
+) -> Result<(), Failure> {
     let definition = wiring::definition(prepared)?;
     let storage = open(&prepared.file.checkpoint.storage)?;
+    let adopted = match &options.from {
+        Some(from) => from.adopt(&storage, &definition, options.fresh, terminal)?,
+        None => false,
+    };
     let run = RunOptions {
         restart: wiring::restart_policy(&prepared.file.restart),
-        fresh: options.fresh,
+        // What was there before has been deleted with the adoption.
+        fresh: options.fresh && !adopted,
         allow_rewind: options.allow_rewind,
         seed: seed()?,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| host_failure(&error))?;
     let mut observer = Observer::new();
-    let (end, interrupted) = runtime
+    let (controls, receiver) = unbounded_channel();
+    let server = ControlServer::start(storage.dir(), &prepared.file.name, controls.clone());
+    let server = server.map_err(|error| Failure::from_error(Exit::Environment, "control-socket", &error))?;
+    let mut show = |event: &RunEvent| {
+        // Shown first: whoever waits for an answer may look at what was shown.
+        show(event);
+        server.note(event);
+    };
+    let ran = runtime
         .block_on(async {
-            let (controls, receiver) = unbounded_channel();
             let (interrupts, terminations) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
             let listener = tokio::spawn(listen(interrupts, terminations, controls));
             let mut observe = |event| {
@@ -45,9 +64,12 @@ pub(super) fn execute(prepared: &Prepared, options: StartOptions, show: &mut dyn
             let interrupted = listener.await.is_ok_and(|count| count > 1);
             Ok::<_, std::io::Error>((end, interrupted))
         })
-        .map_err(|error| host_failure(&error))?;
-    observer.end(end, interrupted).iter().for_each(show);
-    Ok(())
+        .map_err(|error| host_failure(&error));
+    if let Ok((end, interrupted)) = &ran {
+        observer.end(end.clone(), *interrupted).iter().for_each(&mut show);
+    }
+    server.close();
+    ran.map(drop)
 }
 
 /// Passes signals on until there have been two.

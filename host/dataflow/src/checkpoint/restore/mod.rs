@@ -2,7 +2,7 @@
 //! units, splits are found by name, watermarks are the least of those that contribute.
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
