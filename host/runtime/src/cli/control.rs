@@ -73,7 +73,7 @@ fn ask(path: &Path, request: &Request, terminal: &Terminal) -> Result<Exit, Fail
                 continue;
             }
             Answer::Error { code, message } => {
-                return Err(Failure::new(exit(code), Diagnostic::new(leak_free(code), message.clone())));
+                return Err(Failure::new(exit(code), Diagnostic::new(stable(code), message.clone())));
             }
             _ => terminal.result(&answer, |paint| text(&answer, paint)),
         }
@@ -83,8 +83,8 @@ fn ask(path: &Path, request: &Request, terminal: &Terminal) -> Result<Exit, Fail
     }
 }
 
-/// A code that the other process gave, as one of those that a command of this one fails with.
-fn leak_free(code: &str) -> &'static str {
+/// The code to tell for one that the other process gave. That of a failed job stands in the message.
+fn stable(code: &str) -> &'static str {
     const KNOWN: &[&str] = &["request-failed", "bad-request", "bad-version", "busy", "interrupted", "not-running", "fenced"];
     KNOWN.iter().find(|known| **known == code).copied().unwrap_or("job-failed")
 }

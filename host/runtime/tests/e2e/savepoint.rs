@@ -36,15 +36,6 @@ fn stopped() -> (Stage, BTreeMap<String, u64>) {
     (stage, counts)
 }
 
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        let to = to.join(path.file_name().unwrap());
-        if path.is_dir() { copy(&path, &to) } else { drop(fs::copy(&path, &to).unwrap()) }
-    }
-}
-
 #[test]
 fn a_savepoint_is_taken_while_the_pipeline_runs_and_a_kill_goes_back_to_its_checkpoints() {
     let (stage, counts, running) = running();
@@ -75,9 +66,9 @@ fn a_stopped_pipeline_starts_from_its_moved_savepoint_with_another_parallelism()
     fs::remove_dir_all(stage.path("job")).unwrap();
     let mut running = stage.start(&["--from", "elsewhere/moved", "--parallelism", "3"]);
     // Killed before or after its first own checkpoint: from then on it goes on by itself.
-    assert!(running.wait_until(|| fs::read_dir(stage.path("job")).is_ok_and(|mut dir| {
-        dir.any(|entry| entry.unwrap().path().join("_manifest").exists())
-    })));
+    assert!(running.wait_until(|| {
+        fs::read_dir(stage.path("job")).is_ok_and(|mut dir| dir.any(|entry| entry.unwrap().path().join("_manifest").exists()))
+    }));
     running.kill();
     stage.run(&["--parallelism", "4"]).ended("finished");
     check_counts(&stage.path("out"), &counts);

@@ -36,8 +36,7 @@ fn saved() -> MemoryStorage {
         let transaction = Transaction { checkpoint: CheckpointId(3), subtask: 0, payload: vec![1] };
         sink.part = SubtaskPart::Sink { transactions: vec![transaction] };
         let segments: Vec<_> = manifest.state.segments().keys().copied().collect();
-        let new =
-            NewSavepoint { checkpoint: manifest.checkpoint, path: PATH, segments: &segments, manifest: &manifest.encode() };
+        let new = NewSavepoint { checkpoint: manifest.checkpoint, path: PATH, segments: &segments, manifest: &manifest.encode() };
         storage.publish_savepoint(Attempt(1), new).unwrap();
         segments.iter().for_each(|segment| storage.delete_segment(*segment).unwrap());
     }

@@ -106,6 +106,12 @@ struct Completing {
     stage: Stage,
 }
 
+impl Completing {
+    fn is_at(&self, checkpoint: CheckpointId, stage: Stage) -> bool {
+        self.checkpoint == checkpoint && self.stage == stage
+    }
+}
+
 /// How far a checkpoint is that completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -336,9 +342,8 @@ impl Coordinator {
     /// The manifest is durable: the checkpoint is completed. Its transactions are committed next.
     pub fn published(&mut self, checkpoint: CheckpointId, now: Now) -> Outputs {
         let mut out = Outputs::default();
-        let Some(completing) = self.completing.as_mut().filter(|completing| completing.checkpoint == checkpoint) else {
-            return out;
-        };
+        let is_it = |completing: &&mut Completing| completing.is_at(checkpoint, Stage::Publishing);
+        let Some(completing) = self.completing.as_mut().filter(is_it) else { return out };
         completing.stage = Stage::Published;
         self.parent = Some(checkpoint);
         self.chains = completing.manifest.state.clone();
@@ -366,7 +371,7 @@ impl Coordinator {
     /// The manifest was not published, or nobody knows.
     pub fn publish_failed(&mut self, checkpoint: CheckpointId, error: &StorageError, now: Now) -> Outputs {
         let mut out = Outputs::default();
-        let Some(completing) = self.completing.take_if(|completing| completing.checkpoint == checkpoint) else {
+        let Some(completing) = self.completing.take_if(|completing| completing.is_at(checkpoint, Stage::Publishing)) else {
             return out;
         };
         let cause = error.source.as_ref().map(|source| format!(": {source}")).unwrap_or_default();
@@ -390,7 +395,7 @@ impl Coordinator {
     /// The transactions are committed.
     pub fn committed(&mut self, checkpoint: CheckpointId, now: Now) -> Outputs {
         let mut out = Outputs::default();
-        if self.completing.as_ref().is_some_and(|completing| completing.checkpoint == checkpoint && completing.stage == Stage::Published) {
+        if self.completing.as_ref().is_some_and(|completing| completing.is_at(checkpoint, Stage::Published)) {
             self.finish_completing(now, &mut out);
         }
         out
@@ -398,7 +403,7 @@ impl Coordinator {
 
     /// The transactions could not be committed. The checkpoint exists; a restart repeats the commit.
     pub fn commit_failed(&mut self, checkpoint: CheckpointId) {
-        self.completing.take_if(|completing| completing.checkpoint == checkpoint && completing.stage == Stage::Published);
+        self.completing.take_if(|completing| completing.is_at(checkpoint, Stage::Published));
     }
 
     /// Tells the tasks of a completed and committed checkpoint and deletes what it makes superfluous.

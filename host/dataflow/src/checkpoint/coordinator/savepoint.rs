@@ -45,11 +45,8 @@ impl Coordinator {
             self.export_what_is_ready(&mut out);
             return out;
         }
-        let is_it = |stage: Stage, id| stage == Stage::Exporting && id == checkpoint;
-        if !self.completing.as_ref().is_some_and(|completing| is_it(completing.stage, completing.checkpoint)) {
-            return out;
-        }
-        let Some(mut completing) = self.completing.take() else { return out };
+        let completing = self.completing.take_if(|completing| completing.is_at(checkpoint, Stage::Exporting));
+        let Some(mut completing) = completing else { return out };
         if let Some(attempt) = self.attempt {
             report_taken(checkpoint, &completing.pending, now, &mut out);
             let bytes = completing.manifest.encode();
@@ -72,7 +69,7 @@ impl Coordinator {
         let cause = error.source.as_ref().map(|source| format!(": {source}")).unwrap_or_default();
         let failure = CheckpointFailure::Export(format!("{error}{cause}"));
         let exporting = self.exporting.take_if(|(id, _)| *id == checkpoint).map(|(_, pending)| pending);
-        let completing = self.completing.take_if(|found| found.stage == Stage::Exporting && found.checkpoint == checkpoint);
+        let completing = self.completing.take_if(|completing| completing.is_at(checkpoint, Stage::Exporting));
         let Some(pending) = exporting.or(completing.map(|completing| completing.pending)) else { return out };
         self.give_up(checkpoint, &pending, failure, now, &mut out);
         self.after_failure(now, &mut out);

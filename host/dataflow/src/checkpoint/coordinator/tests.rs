@@ -569,7 +569,8 @@ fn a_savepoint_that_expires_or_is_declined_fails_alone() {
     bench.tick_at(500);
     assert_eq!(bench.said(), ["aborted 1", "discard 1-1-2"]);
     let outcomes = bench.outcomes();
-    let [CheckpointOutcome::Failed { purpose: CheckpointPurpose::Savepoint, savepoint: Some(savepoint), .. }] = &outcomes[..] else {
+    let [CheckpointOutcome::Failed { purpose: CheckpointPurpose::Savepoint, savepoint: Some(savepoint), .. }] = &outcomes[..]
+    else {
         panic!("{outcomes:?}")
     };
     assert_eq!(savepoint.request, 9);

@@ -5,8 +5,8 @@
 //! checkpoint by itself.
 
 use super::{
-    Asked, CheckpointOutcome, CheckpointPurpose, Failure, FailureCause, JobCommand, JobEnd, JobFailure, JobMaster, JobReport, Now,
-    State, Stop, Then,
+    Asked, CheckpointOutcome, CheckpointPurpose, Failure, FailureCause, JobCommand, JobEnd, JobFailure, JobMaster, JobReport,
+    Now, State, Stop, Then,
 };
 use crate::checkpoint::coordinator::{Savepoint, SavepointOrder};
 use crate::ids::{Attempt, CheckpointId};
