@@ -15,6 +15,8 @@ use cofferdam_dataflow::subtask::WatermarkStrategy;
 /// A graph that is being put together, and how it runs.
 #[derive(Clone)]
 pub struct Graph {
+    /// The job's name.
+    pub name: String,
     nodes: Vec<NodeSpec>,
     parts: Vec<NodeParts>,
     /// The number of key groups.
@@ -37,6 +39,7 @@ fn inputs(from: &[(&str, u32)]) -> Vec<InputSpec> {
 impl Default for Graph {
     fn default() -> Self {
         Self {
+            name: "simulated".into(),
             nodes: Vec::new(),
             parts: Vec::new(),
             max_parallelism: 17,
@@ -107,7 +110,7 @@ impl Graph {
     /// If the graph breaks a rule.
     pub fn plan(&self) -> JobDefinition {
         let max_parallelism = MaxParallelism::new(self.max_parallelism).expect("tests use valid numbers");
-        let spec = JobSpec { name: "simulated".into(), max_parallelism, nodes: self.nodes.clone() };
+        let spec = JobSpec { name: self.name.clone(), max_parallelism, nodes: self.nodes.clone() };
         self.checkpoint.check().expect("tests use valid settings");
         JobDefinition::new(spec, self.parts.clone(), self.checkpoint.clone()).expect("tests use valid graphs")
     }

@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use cofferdam_dataflow::checkpoint::adopt::{AdoptError, AdoptOptions, StateName, adopt};
 use cofferdam_dataflow::checkpoint::manifest::CheckpointManifest;
 use cofferdam_dataflow::checkpoint::recovery::verify;
 use cofferdam_dataflow::checkpoint::restore::RestorePlan;
@@ -35,7 +36,7 @@ use process::Process;
 pub use process::{Dials, Event, StartOptions};
 pub use random::Random;
 pub use storage::SimStorage;
-pub use world::{Op, Outcome, Row, World};
+pub use world::{Op, Outcome, Row, Saved, World};
 
 /// More than any honest run needs.
 const STEPS_MAX: u64 = 3_000_000;
@@ -117,6 +118,25 @@ impl Simulation {
             self.world.crash();
             self.verify_checkpoints();
         }
+    }
+
+    /// Tells the job's master something, as people would.
+    pub fn ask(&mut self, event: JobEvent) {
+        if let Some(process) = &mut self.process {
+            process.control(event);
+        }
+    }
+
+    /// Makes a savepoint the newest checkpoint of a job that does not run.
+    ///
+    /// # Errors
+    /// What it is refused for.
+    pub fn adopt(&mut self, graph: &Graph, path: &str, drop: &[StateName]) -> Result<CheckpointId, AdoptError> {
+        let saved = self.world.state().disk.savepoints.get(path).cloned().unwrap_or_default();
+        let definition = graph.plan();
+        let (spec, plan, digests) = (&definition.spec, &definition.plan, &definition.digests);
+        let options = AdoptOptions { spec, plan, digests, fresh: false, drop, claim: None };
+        adopt(&SimStorage::quiet(&self.world), &saved, &options)
     }
 
     /// Asks the job to stop with a checkpoint.

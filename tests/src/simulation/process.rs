@@ -296,15 +296,16 @@ impl Process {
                 }
                 self.forget_stopped();
             }
+            JobCommand::DrainSources { .. } => self.command_tasks(None, TaskCommand::Drain, (now_us, dials, random)),
             JobCommand::ScheduleTick { at } => self.tick = Some(at),
             JobCommand::Report(report) => self.events.push(Event::Report(report)),
             JobCommand::End(end) => {
                 self.events.push(Event::Ended(end.clone()));
                 self.end = Some(end);
             }
-            JobCommand::Checkpoint(CheckpointCommand::Trigger { checkpoint, tasks, stop_sources }) => {
+            JobCommand::Checkpoint(CheckpointCommand::Trigger { checkpoint, tasks, full, stop_sources }) => {
                 self.events.push(Event::Triggered(checkpoint));
-                let command = TaskCommand::Trigger { checkpoint, stop: stop_sources };
+                let command = TaskCommand::Trigger { checkpoint, full, stop: stop_sources };
                 self.command_tasks(Some(&tasks), command, (now_us, dials, random));
             }
             JobCommand::Checkpoint(CheckpointCommand::NotifyCompleted { checkpoint }) => {
@@ -431,7 +432,7 @@ impl Process {
             match command {
                 TaskCommand::Completed(id) => self.events.push(Event::Completed(id, task)),
                 TaskCommand::Aborted(id) => self.events.push(Event::Aborted(id, task)),
-                TaskCommand::Trigger { .. } => {}
+                TaskCommand::Trigger { .. } | TaskCommand::Drain => {}
             }
             state.command(command);
         }

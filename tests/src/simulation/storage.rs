@@ -6,11 +6,11 @@ use std::sync::Arc;
 use cofferdam_dataflow::checkpoint::manifest::CheckpointManifest;
 use cofferdam_dataflow::checkpoint::segment::{ContentHash, SegmentId};
 use cofferdam_dataflow::checkpoint::storage::{
-    CheckpointStorage, Fence, SegmentFile, SegmentSource, StorageError, StorageErrorKind,
+    CheckpointStorage, Fence, NewSavepoint, SegmentFile, SegmentSource, SnapshotSource, StorageError, StorageErrorKind,
 };
 use cofferdam_dataflow::ids::{Attempt, CheckpointId};
 
-use super::world::{Disk, Op, Outcome, State, World};
+use super::world::{Disk, Op, Outcome, Saved, State, World};
 
 /// The checkpoints of one job.
 #[derive(Clone, Debug)]
@@ -144,6 +144,9 @@ impl CheckpointStorage for SimStorage {
 
     fn delete_checkpoint(&self, id: CheckpointId) -> Result<(), StorageError> {
         self.act(Op::Delete, |state| {
+            if let Some(path) = state.disk.claimed.remove(&id) {
+                state.disk.savepoints.remove(&path);
+            }
             state.disk.manifests.remove(&id);
             state.disk.volatile.remove(&id);
             state.disk.committed.remove(&id);
@@ -183,6 +186,60 @@ impl CheckpointStorage for SimStorage {
         })
     }
 
+    fn publish_savepoint(&self, attempt: Attempt, savepoint: NewSavepoint<'_>) -> Result<(), StorageError> {
+        // Nothing is left of one that fails, even if it was there for a moment.
+        let outcome = if self.quiet { Outcome::Done } else { self.world.state().enter(Op::Save) };
+        if outcome != Outcome::Done {
+            return Err(fault(Op::Save));
+        }
+        let mut state = self.world.state();
+        if state.disk.fence.attempt != attempt.0 {
+            return Err(StorageError::new(StorageErrorKind::Fenced, "a newer attempt exists"));
+        }
+        if state.disk.savepoints.contains_key(savepoint.path) {
+            return Err(StorageError::new(StorageErrorKind::Exists, format!("{} exists", savepoint.path)));
+        }
+        check_segments(&mut state, savepoint.manifest);
+        let mut saved = Saved { manifest: savepoint.manifest.to_vec(), ..Saved::default() };
+        for id in savepoint.segments {
+            let Some(bytes) = state.disk.segments.get(id).cloned() else {
+                state.violated(format!("segment {id} of savepoint {} is not there", savepoint.checkpoint));
+                continue;
+            };
+            saved.segments.insert(*id, bytes);
+        }
+        let named = CheckpointManifest::decode(savepoint.manifest).map(|manifest| manifest.state.segments().clone());
+        if !named.is_ok_and(|named| named.keys().eq(saved.segments.keys())) {
+            state.violated(format!("savepoint {} does not stand on its own", savepoint.checkpoint));
+        }
+        state.disk.fence.checkpoint = state.disk.fence.checkpoint.max(savepoint.checkpoint.0);
+        state.disk.savepoints.insert(savepoint.path.to_owned(), saved);
+        Ok(())
+    }
+
+    fn mark_savepoint_committed(&self, path: &str, _: CheckpointId) -> Result<(), StorageError> {
+        self.act(Op::Mark, |state| {
+            if let Some(saved) = state.disk.savepoints.get_mut(path) {
+                saved.committed = true;
+            }
+            Ok(())
+        })
+    }
+
+    fn delete_savepoint(&self, path: &str) -> Result<(), StorageError> {
+        self.act(Op::Delete, |state| {
+            state.disk.savepoints.remove(path);
+            Ok(())
+        })
+    }
+
+    fn claim_savepoint(&self, path: &str, for_checkpoint: CheckpointId) -> Result<(), StorageError> {
+        self.act(Op::Mark, |state| {
+            state.disk.claimed.insert(for_checkpoint, path.to_owned());
+            Ok(())
+        })
+    }
+
     fn remove_leftovers(&self) -> Result<usize, StorageError> {
         self.act(Op::Delete, |state| Ok(std::mem::take(&mut state.disk.leftovers)))
     }
@@ -204,6 +261,21 @@ fn check_segments(state: &mut State, bytes: &[u8]) {
         if !fits {
             state.violated(format!("checkpoint {} names segment {}, which is not durable", manifest.checkpoint, segment.id));
         }
+    }
+}
+
+impl SnapshotSource for Saved {
+    fn read_manifest(&self) -> Result<Vec<u8>, StorageError> {
+        Ok(self.manifest.clone())
+    }
+
+    fn is_committed(&self) -> Result<bool, StorageError> {
+        Ok(self.committed)
+    }
+
+    fn open_segment(&self, id: SegmentId) -> Result<Box<dyn SegmentSource>, StorageError> {
+        let missing = || StorageError::new(StorageErrorKind::NotFound, format!("segment {id} does not exist"));
+        Ok(Box::new(Stored(self.segments.get(&id).cloned().ok_or_else(missing)?)))
     }
 }
 

@@ -29,6 +29,8 @@ pub enum Op {
     Delete,
     /// Publishing a manifest.
     Publish,
+    /// Publishing a savepoint.
+    Save,
     /// Any other mark or counter of a storage.
     Mark,
     /// Making a sink's transaction durable.
@@ -70,6 +72,14 @@ pub struct Staged {
     pub durable: bool,
 }
 
+/// A savepoint.
+#[derive(Clone, Debug, Default)]
+pub struct Saved {
+    pub(super) manifest: Vec<u8>,
+    pub(super) segments: BTreeMap<SegmentId, Arc<[u8]>>,
+    pub(super) committed: bool,
+}
+
 /// The files of checkpoints.
 #[derive(Debug, Default)]
 pub struct Disk {
@@ -85,6 +95,10 @@ pub struct Disk {
     pub volatile: BTreeSet<CheckpointId>,
     /// Checkpoints that are marked as committed.
     pub committed: BTreeSet<CheckpointId>,
+    /// Savepoints by their path.
+    pub savepoints: BTreeMap<String, Saved>,
+    /// The paths of savepoints that go with a checkpoint.
+    pub claimed: BTreeMap<CheckpointId, String>,
     /// The mark of a finished job.
     pub finished: Option<CheckpointId>,
     /// Half-written files under temporary names.

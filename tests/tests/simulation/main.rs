@@ -5,6 +5,7 @@ mod barriers;
 mod coordinator;
 mod guarantees;
 mod recovery;
+mod savepoints;
 mod seeds;
 
 use std::collections::BTreeMap;

@@ -103,6 +103,12 @@ pub fn recover(storage: &dyn CheckpointStorage, options: RecoverOptions) -> Resu
         storage.clear_finished()?;
     }
     recovery.finished = storage.finished()?;
+    let newest = storage.manifests()?.last().copied();
+    if recovery.finished.is_some_and(|finished| newest.is_some_and(|newest| newest > finished)) {
+        // The job was begun again from a savepoint after it had finished: the mark is of the run before.
+        storage.clear_finished()?;
+        recovery.finished = None;
+    }
     let all_readable = choose(storage, options, &mut recovery)?;
     if let Err(error) = sweep(storage, &mut recovery, all_readable) {
         recovery.notices.push(format!("files that are not needed could not be removed: {error}"));
@@ -111,7 +117,7 @@ pub fn recover(storage: &dyn CheckpointStorage, options: RecoverOptions) -> Resu
 }
 
 /// Raises the fence above everything in the storage.
-fn raise(storage: &dyn CheckpointStorage) -> Result<Fence, StorageError> {
+pub(super) fn raise(storage: &dyn CheckpointStorage) -> Result<Fence, StorageError> {
     let fence = storage.fence()?;
     let used = storage.manifests()?.into_iter().chain(storage.segments()?.into_iter().map(|segment| segment.checkpoint));
     let checkpoint = used.chain(storage.finished()?).map(|id| id.0).fold(fence.checkpoint, u64::max);

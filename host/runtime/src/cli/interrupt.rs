@@ -26,12 +26,13 @@ pub(super) struct Interrupts {
 }
 
 impl Interrupts {
-    /// From now on, the first signal stops the job with a last checkpoint, and the second at once.
-    pub(super) fn hand_over(&self) -> UnboundedReceiver<Control> {
+    /// From now on, the first signal stops the job with a last checkpoint, and the second at once. Returns both ends of
+    /// what tells the job so: others may have something to say to it, too.
+    pub(super) fn hand_over(&self) -> (UnboundedSender<Control>, UnboundedReceiver<Control>) {
         let (sender, receiver) = unbounded_channel();
         // A process runs one job: nobody has been here before.
-        let _ = self.job.set(sender);
-        receiver
+        let _ = self.job.set(sender.clone());
+        (sender, receiver)
     }
 
     /// Returns how many signals there were.
@@ -102,7 +103,7 @@ mod tests {
         let interrupts = Interrupts::default();
         assert!(!interrupts.take(), "it ends the command");
         let interrupts = Interrupts::default();
-        let mut job = interrupts.hand_over();
+        let (_, mut job) = interrupts.hand_over();
         assert!(interrupts.take() && interrupts.take());
         assert_eq!((job.try_recv(), job.try_recv()), (Ok(Control::Stop), Ok(Control::Cancel)));
         assert!(job.try_recv().is_err());

@@ -9,7 +9,7 @@ use cofferdam_dataflow::checkpoint::coordinator::CheckpointCommand;
 use cofferdam_dataflow::checkpoint::recovery::recover;
 use cofferdam_dataflow::checkpoint::restore::RestorePlan;
 use cofferdam_dataflow::checkpoint::retention::Deletion;
-use cofferdam_dataflow::checkpoint::storage::{CheckpointStorage, StorageError};
+use cofferdam_dataflow::checkpoint::storage::{CheckpointStorage, NewSavepoint, StorageError};
 use cofferdam_dataflow::connector::{SinkCommitter, Transaction};
 use cofferdam_dataflow::ids::{Attempt, CheckpointId, OperatorId, SubtaskId};
 use cofferdam_dataflow::job::failure::FailureCause;
@@ -115,6 +115,7 @@ impl Io {
             }),
             JobCommand::Checkpoint(command) => self.checkpoint(command),
             JobCommand::StartAttempt { .. }
+            | JobCommand::DrainSources { .. }
             | JobCommand::CancelTasks { .. }
             | JobCommand::ScheduleTick { .. }
             | JobCommand::Report(_)
@@ -130,9 +131,28 @@ impl Io {
                     Err(error) => JobEvent::ManifestFailed { checkpoint, error },
                 })
             }
-            CheckpointCommand::CommitSinks { attempt, checkpoint, transactions } => {
+            CheckpointCommand::PublishSavepoint { attempt, checkpoint, path, segments, bytes } => {
+                let savepoint = NewSavepoint { checkpoint, path: &path, segments: &segments, manifest: &bytes };
+                Some(match self.storage.publish_savepoint(attempt, savepoint) {
+                    Ok(()) => JobEvent::SavepointPublished { checkpoint },
+                    Err(error) => JobEvent::SavepointFailed { checkpoint, error },
+                })
+            }
+            CheckpointCommand::DiscardSavepoint { path } => {
+                warn_of(self.storage.delete_savepoint(&path));
+                None
+            }
+            CheckpointCommand::CommitSinks { attempt, checkpoint, transactions, savepoint } => {
                 Some(match self.commit(attempt, Some(checkpoint), &transactions) {
-                    Ok(()) => JobEvent::SinksCommitted { checkpoint },
+                    Ok(()) => {
+                        if let Some(path) = savepoint
+                            && let Err(error) = self.storage.mark_savepoint_committed(&path, checkpoint)
+                        {
+                            // Committing again what is committed changes nothing.
+                            tracing::warn!(%error, "could not mark the savepoint as committed");
+                        }
+                        JobEvent::SinksCommitted { checkpoint }
+                    }
                     Err(cause) => JobEvent::CommitFailed { checkpoint, cause },
                 })
             }
