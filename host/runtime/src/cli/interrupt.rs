@@ -40,6 +40,11 @@ impl Interrupts {
         self.count.load(Ordering::Relaxed)
     }
 
+    /// Whether a signal has ended the command before a job began.
+    pub(super) fn has_ended_command(&self) -> bool {
+        self.count() > 0 && self.job.get().is_none()
+    }
+
     /// Takes a signal. Returns whether it is the job's business.
     fn take(&self) -> bool {
         let before = self.count.fetch_add(1, Ordering::Relaxed);
@@ -101,12 +106,14 @@ mod tests {
     #[test]
     fn signals_are_the_jobs_once_it_begins() {
         let interrupts = Interrupts::default();
-        assert!(!interrupts.take(), "it ends the command");
+        assert!(!interrupts.has_ended_command());
+        assert!(!interrupts.take() && interrupts.has_ended_command());
         let interrupts = Interrupts::default();
         let (_, mut job) = interrupts.hand_over();
         assert!(interrupts.take() && interrupts.take());
         assert_eq!((job.try_recv(), job.try_recv()), (Ok(Control::Stop), Ok(Control::Cancel)));
         assert!(job.try_recv().is_err());
+        assert!(!interrupts.has_ended_command());
         drop(job);
         assert!(interrupts.take(), "a job that has ended does not mind");
         assert_eq!(interrupts.count(), 3);

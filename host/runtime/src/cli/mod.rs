@@ -59,7 +59,10 @@ pub(crate) fn main() -> ExitCode {
     interrupt::guarded(terminal, move |interrupts| match dispatch(arguments.verb, &terminal, interrupts) {
         Ok(exit) => exit,
         Err(failure) => {
-            terminal.failure(&failure);
+            // What breaks because it was ended is no news.
+            if !interrupts.has_ended_command() {
+                terminal.failure(&failure);
+            }
             failure.exit
         }
     })
