@@ -44,11 +44,12 @@ pub(super) fn execute(
     let mut observer = Observer::new();
     let (controls, receiver) = unbounded_channel();
     let server = ControlServer::start(storage.dir(), &prepared.file.name, controls.clone());
-    let server = server.map_err(|error| Failure::from_error(Exit::Environment, "control-socket", &error))?;
+    // A job whose directory takes no sockets runs all the same.
+    let server = server.inspect_err(|error| tracing::warn!("nothing can be asked of this run: no control socket: {error}")).ok();
     let mut show = |event: &RunEvent| {
         // Shown first: whoever waits for an answer may look at what was shown.
         show(event);
-        server.note(event);
+        server.iter().for_each(|server| server.note(event));
     };
     let ran = runtime
         .block_on(async {
@@ -68,7 +69,9 @@ pub(super) fn execute(
     if let Ok((end, interrupted)) = &ran {
         observer.end(end.clone(), *interrupted).iter().for_each(&mut show);
     }
-    server.close();
+    if let Some(server) = server {
+        server.close();
+    }
     ran.map(drop)
 }
 
