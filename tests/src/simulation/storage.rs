@@ -71,7 +71,8 @@ impl CheckpointStorage for SimStorage {
 
     fn create_segment(&self, id: SegmentId) -> Result<Box<dyn SegmentFile>, StorageError> {
         self.act(Op::CreateSegment, |state| {
-            if !state.disk.ever.insert(id) {
+            // What is copied in from a savepoint may have been here before.
+            if !state.disk.ever.insert(id) && !self.quiet {
                 state.violated(format!("segment {id} is created twice"));
             }
             state.disk.leftovers += 1;

@@ -43,11 +43,12 @@ pub(super) fn execute(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| host_failure(&error))?;
     let mut observer = Observer::new(prepared.file.operators().map(|(node, _)| node.id.clone()).collect());
     let server = ControlServer::start(storage.dir(), &prepared.file.name, controls);
-    let server = server.map_err(|error| Failure::from_error(Exit::Environment, "control-socket", &error))?;
+    // A job whose directory takes no sockets runs all the same.
+    let server = server.inspect_err(|error| tracing::warn!("nothing can be asked of this run: no control socket: {error}")).ok();
     let mut show = |event: &RunEvent| {
         // Shown first: whoever waits for an answer may look at what was shown.
         show(event);
-        server.note(event);
+        server.iter().for_each(|server| server.note(event));
     };
     let mut observe = |event| {
         if let Some(event) = observer.observe(event) {
@@ -59,7 +60,9 @@ pub(super) fn execute(
     if let Ok(end) = &ran {
         observer.end(end.clone(), interrupts.count() > 1).iter().for_each(&mut show);
     }
-    server.close();
+    if let Some(server) = server {
+        server.close();
+    }
     ran.map(drop)
 }
 
