@@ -11,7 +11,7 @@ mod reads;
 pub use descriptor::{Descriptor, InputPort, StateKind, StateSlot, TimeDomain, Unsupported};
 pub use effects::{Effects, EntryUpdate, OperatorUpdate, Output, StateUpdate, TimerUpdate, op};
 pub use fault::{FaultClass, FaultCode, FaultPhase, GuestFault};
-pub use reads::{NoState, ReadColumn, ReadEntries, ReadError, ReadLimit, StateReads};
+pub use reads::{NoState, READ_BYTES_MAX, ReadColumn, ReadEntries, ReadError, ReadLimit, StateReads};
 
 use std::rc::Rc;
 

@@ -50,6 +50,9 @@ pub trait StateReads {
     fn scan_broadcast(&self, slot: u32, start_after: Option<&[u8]>, most: ReadLimit) -> Result<ReadEntries, ReadError>;
 }
 
+/// Bytes that one read returns, at most, whatever is asked for.
+pub const READ_BYTES_MAX: usize = 64 << 20;
+
 /// The reads of an operator that has no state: each is an error, for no slot is declared.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoState;
@@ -130,6 +133,12 @@ pub enum ReadError {
         /// The rows there are.
         rows: usize,
     },
+    /// The values asked for one by one are too many.
+    #[error("one read asks for more than {READ_BYTES_MAX} bytes of state")]
+    TooLarge,
+    /// No call is being made.
+    #[error("state is read outside of a call")]
+    OutsideOfCall,
     /// A column has not one item for each row.
     #[error("{rows} rows are read with {keys} entry keys")]
     Columns {

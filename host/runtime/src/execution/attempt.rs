@@ -69,7 +69,8 @@ impl RunningAttempt {
             };
             let parts = Arc::clone(&parts);
             let thread = std::thread::Builder::new().name(format!("{operator}[{}]", task.subtask)).stack_size(STACK_BYTES);
-            let spawned = thread.spawn(move || worker.run(|| parts.build(&parts.definition.plan.tasks[index.0])));
+            let build = move || parts.build(&parts.definition.plan.tasks[index.0], clock.processing_time());
+            let spawned = thread.spawn(move || worker.run(build));
             match spawned {
                 Ok(thread) => running.tasks.push(RunningTask { shared: shared.clone(), commands, thread: Some(thread) }),
                 Err(error) => {
