@@ -55,6 +55,11 @@ pub(super) fn read_page(items: usize, bytes: usize) -> u64 {
     (ITEM + 4).saturating_mul(items as u64).saturating_add(bytes as u64)
 }
 
+/// Returns the price of what lies before the first element of a page.
+pub(super) fn read_skipped(elements: u32) -> u64 {
+    u64::from(elements)
+}
+
 /// Returns the price of handing a batch and its frame to the guest.
 pub(super) fn input(batch: &InputBatch<'_>, frame: &KeyedFrame<'_>) -> u64 {
     let mut crossing = batch.values.data().len()

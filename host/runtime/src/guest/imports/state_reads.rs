@@ -58,10 +58,10 @@ pub(super) fn link(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
         scan(store, "scan", after.as_ref(), limit, |reads, after, most| reads.scan(slot, row, after, most))
     })?;
     reads.func_wrap("get-list", |store, (slot, row, start, limit): (u32, u32, u32, u32)| {
-        list(store, "get-list", limit, |reads, most| reads.get_list(slot, row, start, most))
+        list(store, "get-list", (start, limit), |reads, most| reads.get_list(slot, row, start, most))
     })?;
     reads.func_wrap("get-operator-list", |store, (slot, start, limit): (u32, u32, u32)| {
-        list(store, "get-operator-list", limit, |reads, most| reads.get_operator_list(slot, start, most))
+        list(store, "get-operator-list", (start, limit), |reads, most| reads.get_operator_list(slot, start, most))
     })?;
     reads.func_wrap("get-broadcast", |store, (slot, keys): (u32, ColumnArgument)| get_broadcast(store, slot, &keys))?;
     reads.func_wrap("scan-broadcast", |store, (slot, after, limit): (u32, StartAfter, u32)| {
@@ -94,10 +94,12 @@ fn get_broadcast(mut store: Store<'_>, slot: u32, keys: &ColumnArgument) -> Read
 fn list(
     mut store: Store<'_>,
     function: &'static str,
-    limit: u32,
+    (start, limit): (u32, u32),
     read: impl FnOnce(&dyn StateReads, ReadLimit) -> Result<BytesColumn, ReadError>,
 ) -> Read<Column> {
     let mut call = ReadCall::begin(&mut store, function, 0)?;
+    // What is skipped is walked over.
+    call.pay(price::read_skipped(start))?;
     let page = read(&*call.reads, page_of(limit)).map_err(|error| call.refused(&error))?;
     call.pay(price::read_page(page.len(), page.bytes()))?;
     Ok((lower(page),))
