@@ -27,6 +27,38 @@ pub trait Aggregate: 'static {
 }
 
 /// What was added for a key, aggregated by `A`.
+///
+/// ```
+/// # use cofferdam_guest::prelude::*;
+/// # use cofferdam_guest::testing::{Harness, record};
+/// struct Mean;
+///
+/// impl Aggregate for Mean {
+///     type Input = u64;
+///     type Accumulator = (u64, u64);
+///     type Output = u64;
+///     fn add(sum: &mut (u64, u64), input: u64) { sum.0 += input; sum.1 += 1; }
+///     fn result(sum: &(u64, u64)) -> u64 { sum.0 / sum.1 }
+///     fn merge(sum: &mut (u64, u64), other: (u64, u64)) { sum.0 += other.0; sum.1 += other.1; }
+/// }
+///
+/// struct Stats { mean: Aggregating<Mean>, largest: Reducing<u64> }
+///
+/// impl Operator for Stats {
+///     type Config = NoConfig;
+///     fn declare(declare: &mut Declare) -> Self {
+///         Stats { mean: declare.aggregating("mean"), largest: declare.reducing("largest", u64::max) }
+///     }
+///     fn process(&mut self, record: Record<'_>, cx: &mut Context<'_>) -> Result<(), Error> {
+///         let amount = record.text()?.parse()?;
+///         let (mean, largest) = (self.mean.add(cx, amount)?, self.largest.add(cx, amount)?);
+///         cx.emit_text((mean, " ", largest))
+///     }
+/// }
+///
+/// let out = Harness::<Stats>::new().process(["4", "8", "6"].map(|n| record(n).key("k"))).unwrap();
+/// assert_eq!(out.texts(), ["4 4", "6 8", "6 8"]);
+/// ```
 pub struct Aggregating<A: Aggregate, C = Postcard> {
     value: Value<A::Accumulator, C>,
 }

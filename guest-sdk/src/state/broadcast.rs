@@ -19,6 +19,45 @@ use crate::reads::{ReadColumn, ReadEntries, Reads};
 ///
 /// It is read anywhere, and written only in [`crate::Operator::process_broadcast`], which all subtasks run with the same
 /// records: its functions that write take that function's context and no other.
+///
+/// ```
+/// # use cofferdam_guest::prelude::*;
+/// # use cofferdam_guest::testing::{Harness, record};
+/// struct Translate { words: Broadcast<String, String>, unknown: OperatorList<String> }
+///
+/// impl Operator for Translate {
+///     type Config = NoConfig;
+///     fn declare(declare: &mut Declare) -> Self {
+///         declare.input("text");
+///         declare.broadcast_input("dictionary");
+///         Translate { words: declare.broadcast("words"), unknown: declare.split_list("unknown") }
+///     }
+///     fn process(&mut self, record: Record<'_>, cx: &mut Context<'_>) -> Result<(), Error> {
+///         match self.words.get(cx, record.text()?)? {
+///             Some(word) => cx.emit_bytes(word),
+///             None => self.unknown.push(cx, &record.text()?.to_owned()),
+///         }
+///     }
+///     fn process_broadcast(&mut self, record: Record<'_>, cx: &mut BroadcastContext<'_>) -> Result<(), Error> {
+///         let (word, meaning) = record.text()?.split_once('=').ok_or_else(|| Error::permanent("no `=`"))?;
+///         self.words.put(cx, word, meaning.to_owned())
+///     }
+/// }
+///
+/// let mut translate = Harness::<Translate>::new();
+/// let out = translate.process([record("Tee=tea").port("dictionary"), record("Tee"), record("Milch")]).unwrap();
+/// assert_eq!(out.texts(), ["tea"]);
+/// assert_eq!(translate.operator_list::<String>("unknown"), ["Milch"]);
+/// ```
+///
+/// Elsewhere, writing does not compile:
+///
+/// ```compile_fail
+/// # use cofferdam_guest::prelude::*;
+/// fn process(rules: &Broadcast<String, u64>, cx: &mut Context<'_>) -> Result<(), Error> {
+///     rules.put(cx, "tea", 20)
+/// }
+/// ```
 pub struct Broadcast<K, V, C = Postcard> {
     slot: u32,
     cells: Rc<SharedCells<V, C>>,

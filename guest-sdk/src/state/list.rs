@@ -16,6 +16,30 @@ use crate::reads::Reads;
 /// A list for each key: that of the current record's key.
 ///
 /// Appending reads nothing and costs the same however long the list is. Reading fetches the list from the host, in pages.
+///
+/// ```
+/// # use cofferdam_guest::prelude::*;
+/// # use cofferdam_guest::testing::{Harness, record};
+/// struct Recent { words: List<String> }
+///
+/// impl Operator for Recent {
+///     type Config = NoConfig;
+///     fn declare(declare: &mut Declare) -> Self { Recent { words: declare.list("words") } }
+///     fn process(&mut self, record: Record<'_>, cx: &mut Context<'_>) -> Result<(), Error> {
+///         self.words.push(cx, &record.text()?.to_owned())?;
+///         let all = self.words.read(cx)?;
+///         if all.len() > 2 {
+///             self.words.set(cx, &all[all.len() - 2..])?; // Keeps the last two.
+///         }
+///         cx.emit_bytes(all.join(" "))
+///     }
+/// }
+///
+/// let mut recent = Harness::<Recent>::new();
+/// let out = recent.process(["a", "b", "c", "d"].map(|word| record(word).key("k"))).unwrap();
+/// assert_eq!(out.texts(), ["a", "a b", "a b c", "b c d"]);
+/// assert_eq!(recent.state_list::<String>("words", "k"), ["c", "d"]);
+/// ```
 pub struct List<T, C = Postcard> {
     slot: u32,
     cells: Rc<Elements<T, C>>,

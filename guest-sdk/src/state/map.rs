@@ -20,6 +20,34 @@ use crate::reads::{ReadColumn, ReadEntries, Reads};
 ///
 /// An entry is read from the host when it is first asked for in a call; [`Self::get_many`] reads several at once. Writing
 /// reads nothing. The map keys' order is that of [`MapKey`].
+///
+/// ```
+/// # use cofferdam_guest::prelude::*;
+/// # use cofferdam_guest::testing::{Harness, record};
+/// struct Sales { by_day: Map<(String, u32), u64> } // By product and day.
+///
+/// impl Operator for Sales {
+///     type Config = NoConfig;
+///     fn declare(declare: &mut Declare) -> Self { Sales { by_day: declare.map("by-day") } }
+///     fn process(&mut self, record: Record<'_>, cx: &mut Context<'_>) -> Result<(), Error> {
+///         let (product, day, amount): (String, u32, u64) = record.decode()?;
+///         self.by_day.update(cx, &(product.clone(), day), |sum| *sum += amount)?;
+///         let last_week = (product.clone(), day.saturating_sub(6))..=(product, day);
+///         let mut sum = 0;
+///         for entry in self.by_day.scan(cx, last_week) {
+///             sum += entry?.1;
+///         }
+///         cx.emit(&sum)
+///     }
+/// }
+///
+/// let sale = |product: &str, day: u32, amount: u64| {
+///     record(postcard::to_stdvec(&(product, day, amount)).unwrap()).key("shop")
+/// };
+/// let mut sales = Harness::<Sales>::new();
+/// let out = sales.process([sale("tea", 1, 5), sale("jam", 2, 7), sale("tea", 7, 6), sale("tea", 8, 1)]).unwrap();
+/// assert_eq!(out.decode::<u64>(), [5, 7, 11, 7]);
+/// ```
 pub struct Map<K, V, C = Postcard> {
     slot: u32,
     cells: Rc<MapCells<V, C>>,
