@@ -6,6 +6,8 @@ mod coordinator;
 mod guarantees;
 mod recovery;
 mod seeds;
+mod state;
+mod takeover;
 
 use std::collections::BTreeMap;
 
