@@ -16,32 +16,40 @@ use super::world::{Disk, Op, Outcome, Saved, State, World};
 #[derive(Clone, Debug)]
 pub struct SimStorage {
     world: World,
-    /// Whether it belongs to the test, which meets no faults.
-    quiet: bool,
+    /// The process that opened it; `None` for the test, which meets no faults.
+    process: Option<u64>,
 }
 
-fn fault(op: Op) -> StorageError {
-    let kind = if op == Op::WriteSegment { io::ErrorKind::StorageFull } else { io::ErrorKind::Other };
+fn fault(op: Op, outcome: Outcome) -> StorageError {
+    let kind = if outcome == Outcome::Full { io::ErrorKind::StorageFull } else { io::ErrorKind::Other };
     StorageError::io(format!("{op:?} failed"), io::Error::new(kind, "injected"))
 }
 
 impl SimStorage {
-    /// Returns the storage that a process sees.
-    pub fn new(world: &World) -> Self {
-        Self { world: world.clone(), quiet: false }
+    /// Opens the storage for a process, which must have a number of its own, and takes the lock.
+    ///
+    /// # Errors
+    /// [`StorageErrorKind::Fenced`] if another process holds the lock.
+    pub fn open(world: &World, process: u64) -> Result<Self, StorageError> {
+        let mut state = world.state();
+        if let Some(holder) = state.lock.filter(|holder| *holder != process) {
+            return Err(StorageError::new(StorageErrorKind::Fenced, format!("the storage is in use by process {holder}")));
+        }
+        state.lock = Some(process);
+        Ok(Self { world: world.clone(), process: Some(process) })
     }
 
     /// Returns the storage as a test sees it: without faults.
     pub fn quiet(world: &World) -> Self {
-        Self { world: world.clone(), quiet: true }
+        Self { world: world.clone(), process: None }
     }
 
     fn act<T>(&self, op: Op, act: impl FnOnce(&mut State) -> Result<T, StorageError>) -> Result<T, StorageError> {
         let mut state = self.world.state();
-        match if self.quiet { Outcome::Done } else { state.enter(op) } {
+        match if self.process.is_none() { Outcome::Done } else { state.enter(op) } {
             Outcome::Done => act(&mut state),
-            Outcome::Failed | Outcome::Unknown => Err(fault(op)),
-            Outcome::FailedAfter => act(&mut state).and(Err(fault(op))),
+            outcome @ (Outcome::Failed | Outcome::Unknown | Outcome::Full) => Err(fault(op, outcome)),
+            Outcome::FailedAfter => act(&mut state).and(Err(fault(op, Outcome::FailedAfter))),
         }
     }
 
@@ -64,6 +72,7 @@ impl CheckpointStorage for SimStorage {
                 state.violated(format!("the checkpoint counter goes back to {}", fence.checkpoint));
             }
             state.disk.fence = fence;
+            state.fenced_by = self.process;
             state.disk.volatile.clear();
             Ok(())
         })
@@ -76,7 +85,8 @@ impl CheckpointStorage for SimStorage {
                 state.violated(format!("segment {id} is created twice"));
             }
             state.disk.leftovers += 1;
-            Ok(Box::new(SimFile { storage: self.clone(), id, bytes: Vec::new() }) as Box<dyn SegmentFile>)
+            let sweeps = state.disk.sweeps;
+            Ok(Box::new(SimFile { storage: self.clone(), id, bytes: Vec::new(), sweeps }) as Box<dyn SegmentFile>)
         })
     }
 
@@ -108,8 +118,8 @@ impl CheckpointStorage for SimStorage {
         let mut state = self.world.state();
         let outcome = state.enter(Op::Publish);
         match outcome {
-            Outcome::Failed => return Err(fault(Op::Publish)),
-            Outcome::Unknown => return Err(fault(Op::Publish).with_unknown_outcome()),
+            Outcome::Failed | Outcome::Full => return Err(fault(Op::Publish, outcome)),
+            Outcome::Unknown => return Err(fault(Op::Publish, outcome).with_unknown_outcome()),
             Outcome::Done | Outcome::FailedAfter => {}
         }
         if state.disk.fence.attempt != attempt.0 {
@@ -131,7 +141,7 @@ impl CheckpointStorage for SimStorage {
         if state.random.chance(500) {
             state.disk.volatile.insert(id);
         }
-        Err(fault(Op::Publish).with_unknown_outcome())
+        Err(fault(Op::Publish, outcome).with_unknown_outcome())
     }
 
     fn manifests(&self) -> Result<Vec<CheckpointId>, StorageError> {
@@ -242,7 +252,10 @@ impl CheckpointStorage for SimStorage {
     }
 
     fn remove_leftovers(&self) -> Result<usize, StorageError> {
-        self.act(Op::Delete, |state| Ok(std::mem::take(&mut state.disk.leftovers)))
+        self.act(Op::Delete, |state| {
+            state.disk.sweeps += 1;
+            Ok(std::mem::take(&mut state.disk.leftovers))
+        })
     }
 }
 
@@ -296,6 +309,8 @@ struct SimFile {
     storage: SimStorage,
     id: SegmentId,
     bytes: Vec<u8>,
+    /// How often leftovers had been removed when it was created.
+    sweeps: u64,
 }
 
 impl Write for SimFile {
@@ -305,9 +320,8 @@ impl Write for SimFile {
                 self.bytes.extend_from_slice(bytes);
                 Ok(bytes.len())
             }
-            Outcome::Failed | Outcome::Unknown | Outcome::FailedAfter => {
-                Err(io::Error::new(io::ErrorKind::StorageFull, "injected"))
-            }
+            Outcome::Full => Err(io::Error::new(io::ErrorKind::StorageFull, "injected")),
+            Outcome::Failed | Outcome::Unknown | Outcome::FailedAfter => Err(io::Error::other("injected")),
         }
     }
 
@@ -319,6 +333,9 @@ impl Write for SimFile {
 impl SegmentFile for SimFile {
     fn sync(self: Box<Self>) -> Result<(), StorageError> {
         self.storage.act(Op::SyncSegment, |state| {
+            if state.disk.sweeps != self.sweeps {
+                return Err(StorageError::new(StorageErrorKind::NotFound, "another process has removed the file"));
+            }
             state.disk.leftovers -= 1.min(state.disk.leftovers);
             state.disk.segments.insert(self.id, self.bytes.as_slice().into());
             Ok(())

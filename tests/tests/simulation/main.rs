@@ -7,6 +7,8 @@ mod guarantees;
 mod recovery;
 mod savepoints;
 mod seeds;
+mod state;
+mod takeover;
 
 use std::collections::BTreeMap;
 

@@ -8,6 +8,7 @@ use crate::checkpoint::config::CheckpointConfig;
 use crate::checkpoint::coordinator::tests::{TASKS, at};
 use crate::checkpoint::coordinator::{SavepointOrder, SavepointTarget};
 use crate::checkpoint::manifest::CheckpointManifest;
+use crate::checkpoint::recovery::{Claim, recover};
 use crate::checkpoint::storage::{CheckpointStorage, Fence, SnapshotSource, StorageError, StorageErrorKind};
 use crate::job::restart::RestartPolicy;
 use crate::time::MonotonicTime;
@@ -147,7 +148,8 @@ fn five_tasks_that_die_of_one_cause_are_one_failure() {
     let mut master = JobMaster::new(JobSetup { restart: RestartPolicy::FixedDelay { restarts: 1, delay_ms: 10_000 }, ..setup() });
     let mut send = |event| master.handle(event, at(0));
     send(JobEvent::Start);
-    let recovery = crate::checkpoint::recovery::recover(&Disk::default().storage, RecoverOptions::default()).unwrap();
+    let storage = &Disk::default().storage;
+    let recovery = recover(storage, RecoverOptions::default(), &mut Claim::default()).unwrap();
     send(JobEvent::Recovered(Box::new(recovery)));
     send(JobEvent::SinksSettled);
     let mut restarts = 0;

@@ -9,7 +9,7 @@ use super::*;
 use crate::checkpoint::config::CheckpointConfig;
 use crate::checkpoint::coordinator::tests::{TASKS, at, id, snapshot, spec};
 use crate::checkpoint::memory::MemoryStorage;
-use crate::checkpoint::recovery::recover;
+use crate::checkpoint::recovery::{Claim, recover};
 use crate::checkpoint::segment::{SegmentEncoder, SegmentError, SegmentHeader, SegmentId, SegmentInfo};
 use crate::checkpoint::storage::{CheckpointStorage, NewSavepoint, StorageError, StorageErrorKind};
 use crate::connector::{SplitPosition, Transaction};
@@ -70,6 +70,7 @@ pub(super) struct World {
     budget: usize,
     pub(super) troubles: Vec<Trouble>,
     todo: VecDeque<JobCommand>,
+    claim: Claim,
     running: Option<Attempt>,
     /// Records read, and records in the sink's open transaction.
     pub(super) position: u64,
@@ -108,6 +109,7 @@ impl World {
             budget,
             troubles: Vec::new(),
             todo: VecDeque::new(),
+            claim: Claim::default(),
             running: None,
             position: 0,
             open: Vec::new(),
@@ -189,7 +191,7 @@ impl World {
         match command {
             JobCommand::Recover(options) => {
                 self.step()?;
-                Ok(Some(match recover(&self.disk.storage, options) {
+                Ok(Some(match recover(&self.disk.storage, options, &mut self.claim) {
                     Ok(recovery) => JobEvent::Recovered(Box::new(recovery)),
                     Err(error) => JobEvent::RecoverFailed(error),
                 }))
