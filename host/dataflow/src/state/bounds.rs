@@ -51,7 +51,7 @@ fn put_entry(state: &mut SubtaskState, entry_key: &[u8], value: &[u8]) {
 /// Takes a snapshot that completes at once.
 fn snapshot(state: &mut SubtaskState, id: u64) -> Vec<StateBlock> {
     let mut blocks = Vec::new();
-    state.begin_snapshot(CheckpointId(id));
+    state.begin_snapshot(CheckpointId(id), false);
     while state.is_collecting() {
         state.collect_some(100, &mut |_, block| blocks.push(block));
     }
