@@ -11,7 +11,10 @@ const KEYS: u64 = 5_000_000;
 const INTERVAL_MS: u64 = 50;
 
 pub(crate) fn print(operators: &Operators, records: u64) -> Result<()> {
-    println!("\npause: one task, {} M keys, a checkpoint {INTERVAL_MS} ms after the last; microseconds of wall time", KEYS / 1_000_000);
+    println!(
+        "\npause: one task, {} M keys, a checkpoint {INTERVAL_MS} ms after the last; microseconds of wall time",
+        KEYS / 1_000_000
+    );
     println!("operator | pauses | median | p90 | p99 | most | M records/CPU-s");
     for how in [How::Native, How::Wasm] {
         let setting = Setting { how, interval_ms: Some(INTERVAL_MS), parallelism: 1 };

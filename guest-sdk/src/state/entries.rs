@@ -194,7 +194,10 @@ impl<V, C: StateCodec<V>> Entries<V, C> {
             }
             if key.len() > limits.key_bytes as usize {
                 let (bytes, max) = (key.len(), limits.key_bytes);
-                return Err(Error::over(Limit::Write, format!("an entry key of slot {:?} has {bytes} bytes, over {max}", self.name)));
+                return Err(Error::over(
+                    Limit::Write,
+                    format!("an entry key of slot {:?} has {bytes} bytes, over {max}", self.name),
+                ));
             }
             let start = written.values.data.len();
             if let Some(value) = &entry.value {
