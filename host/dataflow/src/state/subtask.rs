@@ -74,7 +74,6 @@ pub(super) struct Slot {
     pub(super) table: SlotTable,
 }
 
-#[expect(clippy::large_enum_variant, reason = "at most 64 an operator, and never moved")]
 pub(super) enum SlotTable {
     Value(ValueTable),
     Ordered(OrderedTable),
