@@ -7,6 +7,7 @@ mod faults;
 mod guest_faults;
 mod input;
 mod kill;
+mod kinds;
 mod output;
 mod pipeline_file;
 mod reader;
