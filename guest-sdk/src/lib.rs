@@ -66,7 +66,7 @@ pub mod wasm;
 
 pub use context::{BroadcastContext, Broadcasting, Context, Emit, FinishContext, Finishing, HasRecord, Processing, Record};
 pub use declare::{Declare, Descriptor, Input, InputPort, OutputPort, StateKind, StateSlot};
-pub use error::{Error, ErrorKind};
+pub use error::{Error, ErrorKind, Limit};
 pub use operator::{NoConfig, Operator};
 pub use output::RecordWriter;
 pub use runner::Runner;

@@ -31,7 +31,7 @@ pub(crate) use self::value::Cells;
 pub use self::value::Value;
 use crate::call::{Effects, Limits};
 use crate::column::BytesColumn;
-use crate::error::Error;
+use crate::error::{Error, Limit};
 
 /// No index: the end of a chain, or the row of what was dropped.
 const NONE: u32 = u32::MAX;
@@ -82,7 +82,7 @@ impl Options {
 fn end_value(column: &mut BytesColumn, start: usize, name: &str, bytes_max: u32) -> Result<(), Error> {
     let bytes = column.data.len() - start;
     if bytes > bytes_max as usize {
-        return Err(Error::permanent(format!("a value of slot {name:?} has {bytes} bytes, over {bytes_max}")));
+        return Err(Error::over(Limit::Write, format!("a value of slot {name:?} has {bytes} bytes, over {bytes_max}")));
     }
     if u32::try_from(column.data.len()).is_err() {
         return Err(over_4_gib(name));
@@ -93,7 +93,7 @@ fn end_value(column: &mut BytesColumn, start: usize, name: &str, bytes_max: u32)
 
 #[cold]
 fn over_4_gib(name: &str) -> Error {
-    Error::permanent(format!("one call writes over 4 GiB to slot {name:?}"))
+    Error::over(Limit::Write, format!("one call writes over 4 GiB to slot {name:?}"))
 }
 
 #[cold]

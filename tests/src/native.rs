@@ -15,7 +15,7 @@ use cofferdam_dataflow::guest::{
 use cofferdam_dataflow::time::{ProcessingTime, Watermark};
 use cofferdam_guest::call::{FrameView, InputView, Limits, StateView};
 use cofferdam_guest::column::{BytesColumn as SdkColumn, BytesView, TimesView};
-use cofferdam_guest::{ErrorKind, Operator, Runner};
+use cofferdam_guest::{ErrorKind, Limit, Operator, Runner};
 
 use self::reads::Bridge;
 
@@ -179,5 +179,10 @@ fn convert(effects: cofferdam_guest::call::Effects) -> Effects {
 
 fn fault(phase: FaultPhase, error: &cofferdam_guest::Error) -> GuestFault {
     let class = if error.kind() == ErrorKind::Permanent { FaultClass::Permanent } else { FaultClass::Guest };
-    GuestFault { class, ..GuestFault::new(FaultCode::GuestError, phase, error.to_string()) }
+    let code = match error.limit() {
+        Some(Limit::Output) => FaultCode::GuestOutput,
+        Some(Limit::Write) => FaultCode::GuestWriteBudget,
+        _ => FaultCode::GuestError,
+    };
+    GuestFault { class, ..GuestFault::new(code, phase, error.to_string()) }
 }

@@ -13,7 +13,7 @@ use super::{NONE, Options, end_value, no_encoding, over_4_gib, undecodable};
 use crate::call::{Limits, op};
 use crate::codec::StateCodec;
 use crate::column::BytesColumn;
-use crate::error::Error;
+use crate::error::{Error, Limit};
 use crate::reads::{ReadColumn, ReadEntries, Reads};
 
 /// Where a map is stored.
@@ -194,7 +194,10 @@ impl<V, C: StateCodec<V>> Entries<V, C> {
             }
             if key.len() > limits.key_bytes as usize {
                 let (bytes, max) = (key.len(), limits.key_bytes);
-                return Err(Error::permanent(format!("an entry key of slot {:?} has {bytes} bytes, over {max}", self.name)));
+                return Err(Error::over(
+                    Limit::Write,
+                    format!("an entry key of slot {:?} has {bytes} bytes, over {max}", self.name),
+                ));
             }
             let start = written.values.data.len();
             if let Some(value) = &entry.value {

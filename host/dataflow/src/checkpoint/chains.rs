@@ -47,6 +47,17 @@ impl StateChains {
         self.segments.insert(segment.id, segment);
     }
 
+    /// Forgets the tables that are not to be kept, and the segments that no other names.
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(&TableId) -> bool) {
+        self.tables.retain(|table, _| keep(table));
+        self.forget_unused();
+    }
+
+    fn forget_unused(&mut self) {
+        let used: BTreeSet<_> = self.tables.values().flat_map(BTreeMap::values).flatten().copied().collect();
+        self.segments.retain(|id, _| used.contains(id));
+    }
+
     /// Returns the chains after a checkpoint of a job with these nodes, that wrote these segments.
     #[must_use]
     pub fn advance(&self, written: &[SegmentInfo], nodes: &[ManifestNode]) -> Self {
@@ -66,8 +77,7 @@ impl StateChains {
             }
         }
         nodes.iter().for_each(|node| next.drop_gone_subtasks(node));
-        let used: BTreeSet<_> = next.tables.values().flat_map(BTreeMap::values).flatten().copied().collect();
-        next.segments.retain(|id, _| used.contains(id));
+        next.forget_unused();
         next
     }
 
@@ -89,6 +99,7 @@ pub(super) mod tests {
 
     use super::super::segment::{ContentHash, SectionInfo};
     use super::*;
+    use crate::guest::{StateKind, StateSlot};
     use crate::ids::{Attempt, CheckpointId, OperatorId, TaskIndex};
 
     pub(in crate::checkpoint) fn table() -> TableId {
@@ -120,6 +131,38 @@ pub(super) mod tests {
         assert_eq!((chain(&fourth, 0), chain(&fourth, 1)), (vec![4], vec![3]));
         let named: Vec<_> = fourth.segments().keys().map(|id| id.checkpoint.0).collect();
         assert_eq!(named, [3, 4], "what no chain names is dropped");
+    }
+
+    #[test]
+    fn clears_and_a_delta_of_one_segment_are_one_link() {
+        use SectionKind::{Base, Clears, Delta};
+        let first = StateChains::default().advance(&[written(1, &[(0, Base), (1, Base)])], &[]);
+        let second = first.advance(&[written(2, &[(0, Clears), (0, Delta), (1, Clears)])], &[]);
+        assert_eq!((chain(&second, 0), chain(&second, 1)), (vec![1, 2], vec![1, 2]));
+    }
+
+    #[test]
+    fn the_state_of_subtasks_that_are_gone_goes_with_the_first_checkpoint_after_them() {
+        let slot = |kind| StateSlot {
+            name: "n".into(),
+            kind,
+            codec: String::new(),
+            schema: String::new(),
+            ttl_ms: 0,
+            ttl_on_read: false,
+            prefetch: false,
+        };
+        let node = |kind, parallelism| {
+            let kind = ManifestNodeKind::Operator { digest: String::new(), slots: vec![slot(kind)] };
+            [ManifestNode { id: table().operator, parallelism, kind }]
+        };
+        let all = [written(1, &[(0, SectionKind::Base)]), written(2, &[(1, SectionKind::Base), (2, SectionKind::Base)])];
+        for (kind, left) in [(StateKind::ListSplit, vec![3]), (StateKind::Broadcast, vec![3]), (StateKind::Map, vec![2, 3])] {
+            let three = StateChains::default().advance(&all, &node(kind, 3));
+            assert_eq!(three.tables()[&table()].len(), 3);
+            let one = three.advance(&[written(3, &[(0, SectionKind::Base)])], &node(kind, 1));
+            assert_eq!(one.segments().keys().map(|id| id.checkpoint.0).collect::<Vec<_>>(), left, "{kind:?}");
+        }
     }
 
     /// What a task writes, as the table does it: changes since the newest checkpoint that it was told of.

@@ -40,4 +40,6 @@ pub use subtask::{KeyNotOwned, StateFull, StateOwner, SubtaskState};
 pub const KEY_BYTES_MAX: usize = restore::STORED_KEY_BYTES_MAX - 5;
 
 #[cfg(test)]
+mod bounds;
+#[cfg(test)]
 mod tests;

@@ -92,6 +92,8 @@ pub(super) struct Table<I> {
     reap: VecDeque<(EntryRef, u32)>,
     /// When values expire, for a slot whose values do.
     pub(super) expiry: Option<Expiry>,
+    /// For keys as the arena holds them; reused.
+    pub(super) stored_key: Vec<u8>,
     /// Live entries of all groups, and the bytes of their keys and values.
     entries: u64,
     live_bytes: u64,
@@ -113,6 +115,7 @@ impl<I: Index> Table<I> {
             collecting: Vec::new(),
             reap: VecDeque::new(),
             expiry,
+            stored_key: Vec::new(),
             entries: 0,
             live_bytes: 0,
         }

@@ -6,12 +6,15 @@
 mod faults;
 mod guest_faults;
 mod input;
+mod interrupt;
 mod kill;
 mod kinds;
 mod output;
 mod pipeline_file;
 mod reader;
 mod rejected;
+mod savepoint;
 mod stage;
 mod stop;
 mod storage;
+mod toolchain;

@@ -325,6 +325,34 @@ mod tests {
         assert!(encoder.push(&block(1, 1, &[1], b"")).unwrap_err().to_string().contains("table 1"));
     }
 
+    #[test]
+    fn clears_come_before_a_delta_and_never_with_a_base() {
+        let of = |kind, entry: Entry<'_>| {
+            let mut bytes = Vec::new();
+            entry.encode(&mut bytes);
+            StateBlock { table: 0, group: KeyGroup(1), kind, entries: 1, bytes }
+        };
+        let clear = of(SectionKind::Clears, Entry::Clear { key: b"k" });
+        let delete = of(SectionKind::Delta, Entry::Delete { key: b"d" });
+        let (bytes, info) = segment(&[delete.clone(), clear.clone()]);
+        let read = read_all(&bytes, &info).unwrap();
+        assert_eq!(read, [(0, 1, vec![clear.bytes.clone()]), (0, 1, vec![delete.bytes])]);
+        let (bytes, info) = segment(&[block(0, 1, &[1], b""), clear]);
+        assert!(read_all(&bytes, &info).unwrap_err().to_string().contains("that it holds in full"));
+    }
+
+    #[test]
+    fn a_section_holds_only_what_its_kind_allows() {
+        use SectionKind::{Base, Clears, Delta};
+        let (put, delete, clear) = (Entry::Put { key: b"", value: b"" }, Entry::Delete { key: b"" }, Entry::Clear { key: b"" });
+        for (kind, entry) in [(Base, delete), (Base, clear), (Delta, clear), (Clears, put), (Clears, delete)] {
+            let mut bytes = Vec::new();
+            entry.encode(&mut bytes);
+            let (bytes, info) = segment(&[StateBlock { table: 0, group: KeyGroup(1), kind, entries: 1, bytes }]);
+            assert!(read_all(&bytes, &info).unwrap_err().to_string().contains("do not belong into its section"), "{kind:?}");
+        }
+    }
+
     proptest! {
         #[test]
         fn damage_is_never_read_as_data(
