@@ -8,6 +8,7 @@ mod guest_faults;
 mod input;
 mod interrupt;
 mod kill;
+mod kinds;
 mod output;
 mod pipeline_file;
 mod reader;

@@ -19,6 +19,7 @@ const CRATES: &[(&str, &str)] = &[
     ("word-count-split", "examples/word-count/split"),
     ("word-count-count", "examples/word-count/count"),
     ("running-total", "examples/running-total/total"),
+    ("price-rules", "examples/price-rules/enrich"),
     ("faulty", "host/runtime/tests/guests/faulty"),
     ("undeclared", "host/runtime/tests/guests/undeclared"),
 ];
