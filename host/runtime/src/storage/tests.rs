@@ -220,7 +220,7 @@ fn the_real_disk_keeps_checkpoints_for_their_owner_only() {
     assert_eq!([&path, &segment_path, &manifest].map(|path| mode(path)), [0o700, 0o600, 0o600]);
     storage.clear_finished().unwrap();
     assert_eq!(storage.finished().unwrap(), None);
-    let replaced = super::files::Files::rename_new(&super::files::HostFiles, &manifest, &path.join("chk-3/_manifest"));
+    let replaced = Files::rename_new(&super::files::HostFiles, &manifest, &path.join("chk-3/_manifest"));
     assert_eq!(replaced.unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
 }
 
