@@ -22,6 +22,8 @@ mod command;
 mod pending;
 mod savepoint;
 #[cfg(test)]
+mod savepoint_tests;
+#[cfg(test)]
 pub(crate) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
