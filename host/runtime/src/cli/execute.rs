@@ -21,7 +21,8 @@ use super::wiring;
 /// at once.
 pub(super) fn execute(prepared: &Prepared, options: StartOptions, show: &mut dyn FnMut(&RunEvent)) -> Result<(), Failure> {
     let definition = wiring::definition(prepared)?;
-    let storage = open(&prepared.file.checkpoint.storage)?;
+    let checkpoint = &prepared.file.checkpoint;
+    let storage = open(&checkpoint.storage)?.with_compression(checkpoint.compression);
     let run = RunOptions {
         restart: wiring::restart_policy(&prepared.file.restart),
         fresh: options.fresh,

@@ -194,7 +194,8 @@ impl<R: Fn(Written)> Writer<R> {
         if snapshot.encoder.is_none() {
             let file = self.storage.create_segment(snapshot.header.id).map_err(|error| error_text(&error))?;
             let out = std::io::BufWriter::with_capacity(256 << 10, file);
-            snapshot.encoder = Some(SegmentEncoder::new(out, snapshot.header.clone()).map_err(|error| error_text(&error))?);
+            let encoder = SegmentEncoder::new(out, snapshot.header.clone()).map_err(|error| error_text(&error))?;
+            snapshot.encoder = Some(encoder.compressing(self.storage.compressor()));
         }
         let encoder = snapshot.encoder.as_mut().expect("just made");
         encoder.push(block).map_err(|error| error_text(&error))

@@ -3,6 +3,9 @@
 //! [`local`] is the storage that the engine asks for, in terms of the file operations of [`files`], so that a simulated
 //! disk can stand in for the real one. [`inspect`] reads checkpoints for people. docs/checkpoint-format.md has the layout.
 
+pub mod compression;
+#[cfg(test)]
+mod damage;
 pub mod files;
 pub mod inspect;
 pub mod local;
@@ -12,4 +15,5 @@ mod simulated;
 #[cfg(test)]
 mod tests;
 
+pub use compression::Compression;
 pub use local::LocalStorage;
