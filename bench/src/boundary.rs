@@ -1,13 +1,14 @@
 //! What a call into a guest costs: nanoseconds a call and a record, without the rest of a pipeline.
 
+use std::rc::Rc;
 use std::time::Instant;
 
 use anyhow::Result;
 use cofferdam_dataflow::column::BytesColumn;
-use cofferdam_dataflow::guest::{EffectLimits, InputBatch, InstanceInfo};
+use cofferdam_dataflow::guest::{EffectLimits, InputBatch, InstanceInfo, NoState, StateReads};
 use cofferdam_dataflow::ids::OperatorId;
 use cofferdam_dataflow::key_group::MaxParallelism;
-use cofferdam_dataflow::state::KeyedState;
+use cofferdam_dataflow::state::{StateOwner, SubtaskState};
 use cofferdam_dataflow::time::ProcessingTime;
 
 use crate::operators::{How, Operators};
@@ -38,11 +39,13 @@ fn call_ns(operators: &Operators, how: How, records: usize) -> Result<f64> {
     let keys: BytesColumn = keys.iter().map(|key| &key[..]).collect();
     let values: BytesColumn = (0..records).map(|_| &[7_u8; 100][..]).collect();
     let max_parallelism = MaxParallelism::new(128).expect("in range");
-    let mut state = KeyedState::new(max_parallelism, 0..128, 1, 42, 1 << 30);
+    let owner = StateOwner { max_parallelism, groups: 0..128, subtask: 0 };
+    let mut state = SubtaskState::new(owner, &factory.descriptor().slots, 42, 1 << 30);
+    let reads: Rc<dyn StateReads> = Rc::new(NoState);
     let mut best = f64::MAX;
     let calls = if records == 1 { 50 * CALLS } else { CALLS };
     for run in 0..=RUNS {
-        state.fill_frame(keys.as_slice(), &[])?;
+        state.fill_frame(keys.as_slice(), &[], ProcessingTime(0))?;
         let mut effects = None;
         let start = Instant::now();
         for _ in 0..calls {
@@ -55,12 +58,12 @@ fn call_ns(operators: &Operators, how: How, records: usize) -> Result<f64> {
                 untimed: &[],
                 values: values.as_slice(),
             };
-            effects = Some(state.frame().with_view(|frame| guest.process_batch(&input, frame))?);
+            effects = Some(state.frame().with_view(|frame| guest.process_batch(&input, frame, &reads))?);
         }
         let ns = start.elapsed().as_secs_f64() * 1e9 / calls as f64;
         if run == 0 {
             // The first pass fills the state, so that the others find every key.
-            state.apply(&effects.take().expect("there was a call").updates);
+            state.apply(&effects.take().expect("there was a call"));
         } else {
             best = best.min(ns);
         }

@@ -1,5 +1,6 @@
 //! How long it takes until records flow: after a start with cached code, and after a fault.
 
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,7 +11,8 @@ use cofferdam_dataflow::connector::{
     ConnectorContext, ConnectorError, Prepared, Sink, SinkCommitter, SinkFactory, SinkGuarantee,
 };
 use cofferdam_dataflow::guest::{
-    Descriptor, Effects, FaultCode, FaultPhase, Guest, GuestFactory, GuestFault, GuestUsage, InputBatch, InstanceInfo, KeyedFrame,
+    Descriptor, Effects, FaultCode, FaultPhase, Guest, GuestFactory, GuestFault, GuestUsage, InputBatch, InstanceInfo,
+    KeyedFrame, StateReads,
 };
 use cofferdam_dataflow::ids::CheckpointId;
 use cofferdam_dataflow::time::{ProcessingTime, Watermark};
@@ -135,13 +137,18 @@ struct FaultyGuest {
 }
 
 impl Guest for FaultyGuest {
-    fn process_batch(&mut self, batch: &InputBatch<'_>, frame: &KeyedFrame<'_>) -> Result<Effects, GuestFault> {
+    fn process_batch(
+        &mut self,
+        batch: &InputBatch<'_>,
+        frame: &KeyedFrame<'_>,
+        reads: &Rc<dyn StateReads>,
+    ) -> Result<Effects, GuestFault> {
         if self.calls.fetch_add(1, Ordering::SeqCst) == 2500 {
             *self.at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
             self.sink.watch();
             return Err(GuestFault::new(FaultCode::GuestTrap, FaultPhase::Data, "injected"));
         }
-        self.inner.process_batch(batch, frame)
+        self.inner.process_batch(batch, frame, reads)
     }
 
     fn finish(&mut self, watermark: Option<Watermark>, now: ProcessingTime) -> Result<Effects, GuestFault> {

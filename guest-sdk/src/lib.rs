@@ -65,7 +65,7 @@ pub mod wasm;
 
 pub use context::{Context, Emit, FinishContext, Finishing, Processing, Record};
 pub use declare::{Declare, Descriptor, InputPort, OutputPort, StateSlot};
-pub use error::{Error, ErrorKind};
+pub use error::{Error, ErrorKind, Limit};
 pub use operator::{NoConfig, Operator};
 pub use output::RecordWriter;
 pub use runner::Runner;

@@ -12,7 +12,7 @@ use crate::call::{StateUpdate, op};
 use crate::codec::{Postcard, StateCodec};
 use crate::column::BytesColumn;
 use crate::context::Context;
-use crate::error::Error;
+use crate::error::{Error, Limit};
 
 /// State with at most one value for each key: the value of the current record's key.
 ///
@@ -226,10 +226,11 @@ impl<T, C: StateCodec<T>> SlotCells for Cells<T, C> {
             let bytes = values.data.len() - start;
             if bytes > value_bytes_max as usize {
                 let name = &self.name;
-                return Err(Error::permanent(format!("a value of slot {name:?} has {bytes} bytes, over {value_bytes_max}")));
+                let text = format!("a value of slot {name:?} has {bytes} bytes, over {value_bytes_max}");
+                return Err(Error::over(Limit::Write, text));
             }
             if u32::try_from(values.data.len()).is_err() {
-                return Err(Error::permanent(format!("one call writes over 4 GiB to slot {:?}", self.name)));
+                return Err(Error::over(Limit::Write, format!("one call writes over 4 GiB to slot {:?}", self.name)));
             }
             values.end_item();
         }

@@ -38,6 +38,7 @@ pub trait Instance {
 
 impl<I: Instance> guest::Guest for I {
     fn describe() -> guest::Descriptor {
+        report_panics();
         let descriptor = Runner::<I::Operator>::descriptor();
         let slot = |slot: crate::declare::StateSlot| guest::StateSlot {
             name: slot.name,
@@ -59,7 +60,7 @@ impl<I: Instance> guest::Guest for I {
     }
 
     fn open(config: Vec<u8>, info: guest::InstanceInfo) -> Result<(), wit::OperatorError> {
-        std::panic::set_hook(Box::new(|panic| crate::log::write(Level::Error, format_args!("{panic}"))));
+        report_panics();
         let limits = Limits {
             key_bytes: info.max_key,
             value_bytes: info.max_value,
@@ -94,6 +95,11 @@ impl<I: Instance> guest::Guest for I {
     fn finish(watermark: Option<i64>, processing_time: i64) -> Result<wit::Effects, wit::OperatorError> {
         call::<I>(|runner| runner.finish(watermark, processing_time))
     }
+}
+
+/// A panic traps, which says nothing; the host takes the last line that was logged as an error for its reason.
+fn report_panics() {
+    std::panic::set_hook(Box::new(|panic| crate::log::write(Level::Error, format_args!("{panic}"))));
 }
 
 fn call<I: Instance>(
@@ -140,7 +146,7 @@ fn effects(effects: Effects) -> wit::Effects {
 }
 
 fn operator_error(error: Error) -> wit::OperatorError {
-    let message = error.message().to_owned();
+    let message = error.wire_message();
     match error.kind() {
         ErrorKind::Transient => wit::OperatorError::Transient(message),
         ErrorKind::Permanent => wit::OperatorError::Permanent(message),

@@ -2,17 +2,18 @@
 //! benchmarks. The same author's code runs as in a component, over the same columns, without the sandbox.
 
 use std::marker::PhantomData;
+use std::rc::Rc;
 
 use cofferdam_dataflow::batch::TimeColumn;
 use cofferdam_dataflow::column::{BytesColumn, BytesSlice};
 use cofferdam_dataflow::guest::{
     Descriptor, Effects, FaultClass, FaultCode, FaultPhase, Guest, GuestFactory, GuestFault, GuestUsage, InputBatch, InputPort,
-    InstanceInfo, KeyedFrame, Output, StateKind, StateSlot, StateUpdate,
+    InstanceInfo, KeyedFrame, Output, StateKind, StateReads, StateSlot, StateUpdate,
 };
 use cofferdam_dataflow::time::{ProcessingTime, Watermark};
 use cofferdam_guest::call::{FrameView, InputView, Limits, StateView};
 use cofferdam_guest::column::{BytesView, TimesView};
-use cofferdam_guest::{ErrorKind, Operator, Runner};
+use cofferdam_guest::{ErrorKind, Limit, Operator, Runner};
 
 /// Opens instances of one natively linked operator.
 pub struct NativeFactory<O> {
@@ -74,7 +75,12 @@ struct NativeGuest<O> {
 }
 
 impl<O: Operator> Guest for NativeGuest<O> {
-    fn process_batch(&mut self, batch: &InputBatch<'_>, frame: &KeyedFrame<'_>) -> Result<Effects, GuestFault> {
+    fn process_batch(
+        &mut self,
+        batch: &InputBatch<'_>,
+        frame: &KeyedFrame<'_>,
+        _reads: &Rc<dyn StateReads>,
+    ) -> Result<Effects, GuestFault> {
         self.calls += 1;
         let [value_ends, key_ends] = &mut self.ends;
         let states: Vec<_> = frame
@@ -136,5 +142,10 @@ fn convert(effects: cofferdam_guest::call::Effects) -> Effects {
 
 fn fault(phase: FaultPhase, error: &cofferdam_guest::Error) -> GuestFault {
     let class = if error.kind() == ErrorKind::Permanent { FaultClass::Permanent } else { FaultClass::Guest };
-    GuestFault { class, ..GuestFault::new(FaultCode::GuestError, phase, error.to_string()) }
+    let code = match error.limit() {
+        Some(Limit::Output) => FaultCode::GuestOutput,
+        Some(Limit::Write) => FaultCode::GuestWriteBudget,
+        _ => FaultCode::GuestError,
+    };
+    GuestFault { class, ..GuestFault::new(code, phase, error.to_string()) }
 }

@@ -155,6 +155,11 @@ fn what_is_too_large_is_named() {
     let none = Limits { output_records: 0, ..limits };
     assert_eq!(error_of::<Echo>(none, "12"), "one call emits over 0 records; a smaller `max_batch` may help");
     assert_eq!(error_of::<Keep>(limits, &"x".repeat(300)), "a value of slot \"n\" has 2 bytes, over 1");
+    let limit = |error: Error| error.limit();
+    let of = Harness::<Echo>::new().limits(limits).process([record("12345").key("k")]).map_err(limit);
+    assert_eq!(of.unwrap_err(), Some(crate::Limit::Output));
+    let of = Harness::<Keep>::new().limits(limits).process([record("x".repeat(300)).key("k")]).map_err(limit);
+    assert_eq!(of.unwrap_err(), Some(crate::Limit::Write));
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! Operators of the simulated jobs, and a decorator that lets any guest fail at will.
 
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cofferdam_dataflow::guest::{
     Descriptor, Effects, FaultClass, FaultCode, FaultPhase, Guest, GuestFactory, GuestFault, GuestUsage, InputBatch,
-    InstanceInfo, KeyedFrame,
+    InstanceInfo, KeyedFrame, StateReads,
 };
 use cofferdam_dataflow::time::{ProcessingTime, Watermark};
 use cofferdam_guest::prelude::{Context, Declare, Error, NoConfig, Operator, Record, Value};
@@ -132,7 +133,12 @@ struct FaultyGuest {
 }
 
 impl Guest for FaultyGuest {
-    fn process_batch(&mut self, batch: &InputBatch<'_>, frame: &KeyedFrame<'_>) -> Result<Effects, GuestFault> {
+    fn process_batch(
+        &mut self,
+        batch: &InputBatch<'_>,
+        frame: &KeyedFrame<'_>,
+        reads: &Rc<dyn StateReads>,
+    ) -> Result<Effects, GuestFault> {
         self.faults.fire(FaultPhase::Data, |when| match when {
             When::Call(0) => true,
             When::Call(n) => {
@@ -142,7 +148,7 @@ impl Guest for FaultyGuest {
             When::Record(value) => batch.values.iter().any(|record| record == value.as_bytes()),
             When::Open => false,
         })?;
-        self.inner.process_batch(batch, frame)
+        self.inner.process_batch(batch, frame, reads)
     }
 
     fn finish(&mut self, watermark: Option<Watermark>, now: ProcessingTime) -> Result<Effects, GuestFault> {

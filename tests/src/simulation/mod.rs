@@ -300,7 +300,7 @@ impl Simulation {
                             Entry::Put { key, value } => {
                                 drop(entries.insert(String::from_utf8_lossy(key).into_owned(), value.to_vec()));
                             }
-                            Entry::Delete { key } => drop(entries.remove(&*String::from_utf8_lossy(key))),
+                            Entry::Delete { key } | Entry::Clear { key } => drop(entries.remove(&*String::from_utf8_lossy(key))),
                         }
                     }
                     Ok::<_, SegmentError>(())

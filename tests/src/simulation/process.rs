@@ -418,7 +418,7 @@ impl Process {
             return self.forget_stopped();
         }
         let Some(state) = &mut slot.task else {
-            match running.parts.build(&running.parts.definition.plan.tasks[index]) {
+            match running.parts.build(&running.parts.definition.plan.tasks[index], processing_time(now_us)) {
                 Ok(built) => {
                     (slot.task, slot.ready_at) = (Some(built), at);
                     self.send_event(Sender::Task(index), at, JobEvent::TaskStarted { attempt, task });

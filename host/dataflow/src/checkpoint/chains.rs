@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::manifest::{ManifestNode, ManifestNodeKind};
 use super::segment::{SegmentId, SegmentInfo, SegmentRef};
 use crate::key_group::KeyGroup;
 use crate::snapshot::{SectionKind, TableId};
@@ -46,9 +47,9 @@ impl StateChains {
         self.segments.insert(segment.id, segment);
     }
 
-    /// Returns the chains after a checkpoint that wrote these segments.
+    /// Returns the chains after a checkpoint of a job with these nodes, that wrote these segments.
     #[must_use]
-    pub fn advance(&self, written: &[SegmentInfo]) -> Self {
+    pub fn advance(&self, written: &[SegmentInfo], nodes: &[ManifestNode]) -> Self {
         let mut next = self.clone();
         for segment in written {
             next.note(segment.reference);
@@ -58,12 +59,27 @@ impl StateChains {
                 if section.kind == SectionKind::Base {
                     chain.clear();
                 }
-                chain.push(segment.reference.id);
+                // A delta may come with a section of clears, in the same segment.
+                if chain.last() != Some(&segment.reference.id) {
+                    chain.push(segment.reference.id);
+                }
             }
         }
+        nodes.iter().for_each(|node| next.drop_gone_subtasks(node));
         let used: BTreeSet<_> = next.tables.values().flat_map(BTreeMap::values).flatten().copied().collect();
         next.segments.retain(|id, _| used.contains(id));
         next
+    }
+
+    /// Forgets the state of subtasks that a node has no more: it has been dealt out to those that there are.
+    fn drop_gone_subtasks(&mut self, node: &ManifestNode) {
+        let ManifestNodeKind::Operator { slots, .. } = &node.kind else { return };
+        for slot in slots.iter().filter(|slot| !slot.kind.is_keyed()) {
+            let table = TableId { operator: node.id.clone(), slot: slot.name.clone() };
+            if let Some(groups) = self.tables.get_mut(&table) {
+                groups.retain(|group, _| u32::from(group.0) < node.parallelism);
+            }
+        }
     }
 }
 
@@ -96,11 +112,11 @@ pub(super) mod tests {
     #[test]
     fn a_base_replaces_a_chain_and_a_delta_continues_it() {
         use SectionKind::{Base, Delta};
-        let first = StateChains::default().advance(&[written(1, &[(0, Base), (1, Base)])]);
-        let second = first.advance(&[written(2, &[(0, Delta)])]);
-        let third = second.advance(&[written(3, &[(0, Delta), (1, Base)])]);
+        let first = StateChains::default().advance(&[written(1, &[(0, Base), (1, Base)])], &[]);
+        let second = first.advance(&[written(2, &[(0, Delta)])], &[]);
+        let third = second.advance(&[written(3, &[(0, Delta), (1, Base)])], &[]);
         assert_eq!((chain(&third, 0), chain(&third, 1)), (vec![1, 2, 3], vec![3]));
-        let fourth = third.advance(&[written(4, &[(0, Base)])]);
+        let fourth = third.advance(&[written(4, &[(0, Base)])], &[]);
         assert_eq!((chain(&fourth, 0), chain(&fourth, 1)), (vec![4], vec![3]));
         let named: Vec<_> = fourth.segments().keys().map(|id| id.checkpoint.0).collect();
         assert_eq!(named, [3, 4], "what no chain names is dropped");
@@ -159,7 +175,7 @@ pub(super) mod tests {
                     // The newest pending one completes and subsumes the older.
                     Step::Complete => if let Some((id, state, kind)) = pending.pop() {
                         pending.clear();
-                        chains = chains.advance(&[written(id, &[(0, kind)])]);
+                        chains = chains.advance(&[written(id, &[(0, kind)])], &[]);
                         completed.push((id, state));
                     },
                     Step::Abort => { pending.pop(); }

@@ -5,6 +5,7 @@
 //! small one, and one that is deleted meanwhile is noticed at the next read.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use super::chains::StateChains;
@@ -12,12 +13,13 @@ use super::segment::{SectionInfo, SegmentError, SegmentId, SegmentReader};
 use super::storage::{Codecs, SegmentSource, StorageError};
 use crate::key_group::KeyGroup;
 use crate::snapshot::{SectionKind, TableId};
-use crate::state::entry::{Entry, EntryReader};
+use crate::state::entry::{Entry, EntryReader, ordered_key};
 
 /// Opens a segment of a storage.
 pub type OpenSegment = Arc<dyn Fn(SegmentId) -> Result<Box<dyn SegmentSource>, StorageError> + Send + Sync>;
 
-/// Keys and values of a key group, in the order of the keys' bytes.
+/// Stored keys and values of a key group, in the order of the keys' bytes. In a table whose keys have many entries a stored key is
+/// `key length varint | key | entry key`: see [`crate::state::entry::split_ordered_key`].
 pub type GroupContents = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Reads the state that chains describe. Remembers the footers of the segments it has met, not their content.
@@ -84,12 +86,17 @@ impl StateContents {
             self.each(segment, &section, |entry| match entry {
                 Entry::Put { key, value } => drop(contents.insert(key.to_vec(), value.to_vec())),
                 Entry::Delete { key } => drop(contents.remove(key)),
+                Entry::Clear { key } => {
+                    let entries = key_prefix(key);
+                    let cleared: Vec<_> = from_prefix(&contents, &entries).map(|(key, _)| key.clone()).collect();
+                    cleared.iter().for_each(|key| drop(contents.remove(key)));
+                }
             })?;
         }
         Ok(contents)
     }
 
-    /// Reads the value of one key; `None` if it has none. Reads sections of its key group only, the newest first, and stops
+    /// Reads the value of one stored key; `None` if it has none. Reads sections of its key group only, the newest first, and stops
     /// at the first that has the key.
     ///
     /// # Errors
@@ -97,13 +104,11 @@ impl StateContents {
     pub fn get(&mut self, table: &TableId, group: KeyGroup, key: &[u8]) -> Result<Option<Vec<u8>>, SegmentError> {
         for (segment, section) in self.sections(table, group)?.into_iter().rev() {
             let mut found = None;
-            self.each(segment, &section, |entry| {
-                if entry.key() == key {
-                    found = Some(match entry {
-                        Entry::Put { value, .. } => Some(value.to_vec()),
-                        Entry::Delete { .. } => None,
-                    });
-                }
+            self.each(segment, &section, |entry| match entry {
+                Entry::Put { key: put, value } if put == key => found = Some(Some(value.to_vec())),
+                Entry::Delete { key: deleted } if deleted == key => found = Some(None),
+                Entry::Clear { key: cleared } if key.starts_with(&key_prefix(cleared)) => found = Some(None),
+                Entry::Put { .. } | Entry::Delete { .. } | Entry::Clear { .. } => {}
             })?;
             if let Some(value) = found {
                 return Ok(value);
@@ -153,6 +158,19 @@ impl StateContents {
         }
         Ok(&self.segments[&segment])
     }
+}
+
+/// Returns what the stored keys of all entries of a key begin with, in a table whose keys have many.
+pub fn key_prefix(key: &[u8]) -> Vec<u8> {
+    let mut prefix = Vec::new();
+    ordered_key(&mut prefix, key, b"");
+    prefix
+}
+
+/// Returns the entries whose stored keys begin so, in their order.
+pub fn from_prefix<'a>(contents: &'a GroupContents, prefix: &'a [u8]) -> impl Iterator<Item = (&'a Vec<u8>, &'a Vec<u8>)> {
+    let from = (Bound::Included(prefix), Bound::Unbounded);
+    contents.range::<[u8], _>(from).take_while(move |(key, _)| key.starts_with(prefix))
 }
 
 /// A segment that is opened for every read.
@@ -262,7 +280,7 @@ mod tests {
                         }
                     }
                 }
-                chains = chains.advance(&[write(&storage, checkpoint, &written)]);
+                chains = chains.advance(&[write(&storage, checkpoint, &written)], &[]);
             }
             let mut contents = StateContents::new(opener(storage), chains);
             let mut read = BTreeMap::new();
@@ -310,7 +328,7 @@ mod tests {
             .collect();
         let first = write(&storage, 1, &base);
         let second = write(&storage, 2, &Written::from([(1, (SectionKind::Delta, vec![put(1, 9), (5, None)]))]));
-        let chains = StateChains::default().advance(&[first.clone()]).advance(&[second.clone()]);
+        let chains = StateChains::default().advance(&[first.clone()], &[]).advance(&[second.clone()], &[]);
         let reads = Reads::default();
         let noted = Arc::clone(&reads);
         let open: OpenSegment = Arc::new(move |id| {
@@ -341,12 +359,46 @@ mod tests {
     fn a_segment_that_is_gone_or_lacks_the_group_is_an_error() {
         let storage = MemoryStorage::default();
         let info = write(&storage, 1, &Written::from([(1, (SectionKind::Base, vec![(1, Some(1))]))]));
-        let mut chains = StateChains::default().advance(&[info.clone()]);
+        let mut chains = StateChains::default().advance(&[info.clone()], &[]);
         chains.set(&table(), KeyGroup(2), vec![info.reference.id]);
         let mut contents = StateContents::new(opener(storage.clone()), chains);
         let error = contents.group(&table(), KeyGroup(2)).unwrap_err().to_string();
         assert!(error.contains("segment 1-1-0 is damaged: it lacks key group 2 of \"n\" in \"count\""), "{error}");
         storage.delete_segment(info.reference.id).unwrap();
         assert!(matches!(contents.group(&table(), KeyGroup(1)), Err(SegmentError::Storage(_))));
+    }
+
+    #[test]
+    fn clears_apply_before_the_delta_that_comes_with_them() {
+        let storage = MemoryStorage::default();
+        let ordered = |key: &[u8], entry: &[u8]| [key_prefix(key), entry.to_vec()].concat();
+        let (a1, a2, b1) = (ordered(b"a", b"1"), ordered(b"a", b"2"), ordered(b"ab", b"1"));
+        let write = |checkpoint: u64, sections: &[(SectionKind, Vec<Entry<'_>>)]| {
+            let id = SegmentId { checkpoint: CheckpointId(checkpoint), attempt: Attempt(1), task: TaskIndex(0) };
+            let header = SegmentHeader { job: "words".into(), id, tables: vec![table()] };
+            let mut encoder = SegmentEncoder::new(storage.create_segment(id).unwrap(), header).unwrap();
+            for (kind, entries) in sections {
+                let mut bytes = Vec::new();
+                entries.iter().for_each(|entry| entry.encode(&mut bytes));
+                let entries = u32::try_from(entries.len()).unwrap();
+                encoder.push(&StateBlock { table: 0, group: KeyGroup(1), kind: *kind, entries, bytes }).unwrap();
+            }
+            let (file, info) = encoder.finish().unwrap();
+            file.sync().unwrap();
+            info
+        };
+        let put = |key, value| Entry::Put { key, value };
+        let base = write(1, &[(SectionKind::Base, vec![put(&a1, b"old"), put(&a2, b"old"), put(&b1, b"kept")])]);
+        let delta =
+            write(2, &[(SectionKind::Delta, vec![put(&a2, b"new")]), (SectionKind::Clears, vec![Entry::Clear { key: b"a" }])]);
+        let chains = StateChains::default().advance(&[base], &[]).advance(&[delta], &[]);
+        let mut contents = StateContents::new(opener(storage), chains);
+        let expected = [(a1.clone(), None), (a2, Some(&b"new"[..])), (b1, Some(b"kept"))];
+        let found = contents.group(&table(), KeyGroup(1)).unwrap();
+        for (key, value) in &expected {
+            assert_eq!(found.get(key).map(Vec::as_slice), *value);
+            assert_eq!(contents.get(&table(), KeyGroup(1), key).unwrap().as_deref(), *value);
+        }
+        assert_eq!((found.len(), from_prefix(&found, &key_prefix(b"a")).count()), (2, 1));
     }
 }

@@ -82,6 +82,7 @@ fn sample_entries() -> Vec<u8> {
     let mut bytes = Vec::new();
     Entry::Put { key: b"key", value: &[7; 200] }.encode(&mut bytes);
     Entry::Delete { key: b"gone" }.encode(&mut bytes);
+    Entry::Clear { key: b"all" }.encode(&mut bytes);
     Entry::Put { key: b"", value: b"" }.encode(&mut bytes);
     bytes
 }

@@ -314,7 +314,8 @@ pub(super) mod tests {
         let node = |id: &str, parallelism, kind| ManifestNode { id: OperatorId::new(id).unwrap(), parallelism, kind };
         let position = SplitPosition { split: "a".into(), position: vec![9], finished: true, display: "line 4".into() };
         let all: Vec<_> = (0..100).map(|group| (group, Base)).collect();
-        let state = StateChains::default().advance(&[written(1, &all)]).advance(&[written(2, &[(40, Delta), (41, Delta)])]);
+        let state =
+            StateChains::default().advance(&[written(1, &all)], &[]).advance(&[written(2, &[(40, Delta), (41, Delta)])], &[]);
         CheckpointManifest {
             job: "words".into(),
             checkpoint: CheckpointId(2),

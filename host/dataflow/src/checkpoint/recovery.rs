@@ -244,7 +244,7 @@ mod tests {
         let storage = MemoryStorage::default();
         storage.raise_fence(Fence { attempt: 1, checkpoint: 0 }).unwrap();
         for checkpoint in [1, 2] {
-            let state = StateChains::default().advance(&[segment(&storage, checkpoint)]);
+            let state = StateChains::default().advance(&[segment(&storage, checkpoint)], &[]);
             let manifest = CheckpointManifest { checkpoint: CheckpointId(checkpoint), state, ..manifest() };
             storage.publish_manifest(Attempt(1), manifest.checkpoint, &manifest.encode()).unwrap();
         }

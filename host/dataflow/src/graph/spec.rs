@@ -50,7 +50,7 @@ pub struct InputSpec {
     pub from_port: u32,
     /// The input port here; 0 for a sink.
     pub to_port: u32,
-    /// How records are dealt out; `None` chooses: keyed for a keyed operator, else forward where the parallelism is
+    /// How records are dealt out; `None` chooses: broadcast for a port that is declared so, keyed for a keyed operator, else forward where the parallelism is
     /// equal and rebalance where not.
     pub partition: Option<Partition>,
 }
@@ -154,6 +154,18 @@ pub enum SpecError {
         /// The edge's partition.
         partition: Partition,
     },
+    /// An input that is declared as broadcast, fed by an edge that does not reach every subtask.
+    #[error("input {port:?} of \"{to}\" is declared as broadcast, but \"{from}\" is joined to it by {}", partition.name())]
+    NotBroadcast {
+        /// Upstream.
+        from: OperatorId,
+        /// Downstream.
+        to: OperatorId,
+        /// The port's name.
+        port: String,
+        /// The edge's partition.
+        partition: Partition,
+    },
     /// No source or no sink.
     #[error("the pipeline has no {0}")]
     Missing(&'static str),
@@ -239,6 +251,13 @@ impl JobSpec {
         if partition == Partition::Forward && upstream.parallelism != node.parallelism {
             return Err(SpecError::ForwardMismatch { from, to });
         }
+        if let NodeKind::Operator(descriptor) = &node.kind
+            && descriptor.is_broadcast(input.to_port)
+        {
+            let port = descriptor.inputs[input.to_port as usize].name.clone();
+            let fits = partition == Partition::Broadcast;
+            return if fits { Ok(()) } else { Err(SpecError::NotBroadcast { from, to, port, partition }) };
+        }
         if node.is_keyed() && partition != Partition::Keyed && node.parallelism > 1 {
             return Err(SpecError::NotRoutedByKey { from, to, partition });
         }
@@ -248,16 +267,18 @@ impl JobSpec {
     /// Returns how the records of an edge into `node` are dealt out.
     pub fn partition(&self, node: &NodeSpec, input: &InputSpec) -> Partition {
         let same = self.node(&input.from).is_some_and(|from| from.parallelism == node.parallelism);
-        input.partition.unwrap_or(match (node.is_keyed(), same) {
-            (true, _) => Partition::Keyed,
-            (false, true) => Partition::Forward,
-            (false, false) => Partition::Rebalance,
+        let is_broadcast = matches!(&node.kind, NodeKind::Operator(descriptor) if descriptor.is_broadcast(input.to_port));
+        input.partition.unwrap_or(match (is_broadcast, node.is_keyed(), same) {
+            (true, ..) => Partition::Broadcast,
+            (false, true, _) => Partition::Keyed,
+            (false, false, true) => Partition::Forward,
+            (false, false, false) => Partition::Rebalance,
         })
     }
 }
 
 impl NodeSpec {
-    /// Whether the node's records must carry a key.
+    /// Whether the node's records must carry a key, but for those of broadcast inputs.
     pub fn is_keyed(&self) -> bool {
         matches!(&self.kind, NodeKind::Operator(descriptor) if descriptor.is_keyed())
     }

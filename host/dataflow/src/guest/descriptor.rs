@@ -98,38 +98,33 @@ pub enum Unsupported {
     /// A rule of the interface is broken.
     #[error("state-declaration: {0}")]
     Declaration(String),
-    /// A state kind that is not built.
-    #[error("state-declaration: slot {slot:?} is of kind {}, which this host does not serve", kind.name())]
-    Kind {
+    /// A time to live of state that belongs to no key; not built.
+    #[error("state-declaration: slot {slot:?} is of kind {} and has a time to live, which this host does not serve", kind.name())]
+    Ttl {
         /// The slot's name.
         slot: String,
         /// Its kind.
         kind: StateKind,
     },
-    /// A time to live, which is not built.
-    #[error("state-declaration: slot {slot:?} has a time to live, which this host does not serve")]
-    Ttl {
-        /// The slot's name.
-        slot: String,
-    },
-    /// A value slot that is not prefetched.
-    #[error("state-declaration: slot {slot:?} is not prefetched, and this host does not serve reads on demand")]
-    NotPrefetched {
-        /// The slot's name.
-        slot: String,
-    },
     /// Timers, which are not built.
     #[error("state-declaration: the operator uses {0} timers, which this host does not serve")]
     Timers(&'static str),
-    /// Several inputs with one of them broadcast; not built.
-    #[error("state-declaration: input {0:?} is declared as broadcast, which this host does not serve")]
-    BroadcastInput(String),
 }
 
 impl Descriptor {
     /// Whether records must carry a key.
     pub fn is_keyed(&self) -> bool {
         self.keyed || !self.timers.is_empty() || self.slots.iter().any(|slot| slot.kind.is_keyed())
+    }
+
+    /// Whether there is state of any kind.
+    pub fn has_state(&self) -> bool {
+        self.is_keyed() || !self.slots.is_empty()
+    }
+
+    /// Whether every subtask gets every record of an input port.
+    pub fn is_broadcast(&self, port: u32) -> bool {
+        self.inputs.get(port as usize).is_some_and(|input| input.broadcast)
     }
 
     /// Checks the interface's rules and that this host serves all that is declared.
@@ -157,9 +152,6 @@ impl Descriptor {
                 }
             }
         }
-        if let Some(port) = self.inputs.iter().find(|port| port.broadcast) {
-            return Err(Unsupported::BroadcastInput(port.name.clone()));
-        }
         self.slots.iter().try_for_each(check_slot)?;
         match self.timers.first() {
             Some(TimeDomain::EventTime) => Err(Unsupported::Timers("event-time")),
@@ -173,14 +165,18 @@ fn check_slot(slot: &StateSlot) -> Result<(), Unsupported> {
     if slot.codec.len() > 64 || slot.schema.len() > 4096 {
         return Err(Unsupported::Declaration(format!("slot {:?}: codec over 64 bytes or schema over 4 KiB", slot.name)));
     }
-    if slot.kind != StateKind::Value {
-        return Err(Unsupported::Kind { slot: slot.name.clone(), kind: slot.kind });
+    if slot.ttl_ms != 0 && !slot.kind.is_keyed() {
+        return Err(Unsupported::Ttl { slot: slot.name.clone(), kind: slot.kind });
     }
-    if slot.ttl_ms != 0 {
-        return Err(Unsupported::Ttl { slot: slot.name.clone() });
+    if slot.ttl_ms == 0 && slot.ttl_on_read {
+        return Err(Unsupported::Declaration(format!(
+            "slot {:?}: reading cannot renew a time to live that is not set",
+            slot.name
+        )));
     }
-    if !slot.prefetch {
-        return Err(Unsupported::NotPrefetched { slot: slot.name.clone() });
+    if slot.prefetch && slot.kind != StateKind::Value {
+        let kind = slot.kind.name();
+        return Err(Unsupported::Declaration(format!("slot {:?} is of kind {kind}: only values can be prefetched", slot.name)));
     }
     Ok(())
 }
@@ -206,7 +202,7 @@ mod tests {
             schema: String::new(),
             ttl_ms: 0,
             ttl_on_read: false,
-            prefetch: true,
+            prefetch: kind == StateKind::Value,
         }
     }
 
@@ -217,13 +213,18 @@ mod tests {
 
     #[test]
     fn what_is_not_served_is_refused_by_name() {
-        assert_eq!(descriptor(vec![slot("a", StateKind::Value)]).check(), Ok(()));
-        for kind in [StateKind::List, StateKind::Map, StateKind::ListSplit, StateKind::ListUnion, StateKind::Broadcast] {
-            let error = descriptor(vec![slot("a", kind)]).check().unwrap_err().to_string();
+        for kind in [StateKind::Value, StateKind::List, StateKind::Map] {
+            assert_eq!(descriptor(vec![StateSlot { ttl_ms: 1, ttl_on_read: true, ..slot("a", kind) }]).check(), Ok(()));
+        }
+        for kind in [StateKind::ListSplit, StateKind::ListUnion, StateKind::Broadcast] {
+            assert_eq!(descriptor(vec![slot("a", kind)]).check(), Ok(()));
+            let error = descriptor(vec![StateSlot { ttl_ms: 1, ..slot("a", kind) }]).check().unwrap_err().to_string();
             assert!(error.contains(kind.name()) && error.contains("\"a\""), "{error}");
         }
-        let ttl = StateSlot { ttl_ms: 1, ..slot("a", StateKind::Value) };
-        assert!(matches!(descriptor(vec![ttl]).check(), Err(Unsupported::Ttl { .. })));
+        let renewed = StateSlot { ttl_on_read: true, ..slot("a", StateKind::Value) };
+        assert!(matches!(descriptor(vec![renewed]).check(), Err(Unsupported::Declaration(_))));
+        let prefetched = StateSlot { prefetch: true, ..slot("a", StateKind::Map) };
+        assert!(matches!(descriptor(vec![prefetched]).check(), Err(Unsupported::Declaration(_))));
         let timers = Descriptor { timers: vec![TimeDomain::EventTime], ..descriptor(vec![]) };
         assert_eq!(timers.check(), Err(Unsupported::Timers("event-time")));
         assert!(timers.is_keyed());

@@ -11,7 +11,9 @@ mod reads;
 pub use descriptor::{Descriptor, InputPort, StateKind, StateSlot, TimeDomain, Unsupported};
 pub use effects::{Effects, EntryUpdate, OperatorUpdate, Output, StateUpdate, TimerUpdate, op};
 pub use fault::{FaultClass, FaultCode, FaultPhase, GuestFault};
-pub use reads::{ReadColumn, ReadEntries, ReadError, ReadLimit, StateReads};
+pub use reads::{NoState, READ_BYTES_MAX, ReadColumn, ReadEntries, ReadError, ReadLimit, StateReads};
+
+use std::rc::Rc;
 
 use crate::column::BytesSlice;
 use crate::ids::OperatorId;
@@ -112,11 +114,16 @@ pub struct GuestUsage {
 
 /// One opened instance of an operator. After a fault it is never called again.
 pub trait Guest {
-    /// Handles records.
+    /// Handles records. `reads` answers for this call only: an implementation forgets it when the call returns.
     ///
     /// # Errors
     /// A [`GuestFault`] for whatever went wrong in the call; it had no effect.
-    fn process_batch(&mut self, batch: &InputBatch<'_>, frame: &KeyedFrame<'_>) -> Result<Effects, GuestFault>;
+    fn process_batch(
+        &mut self,
+        batch: &InputBatch<'_>,
+        frame: &KeyedFrame<'_>,
+        reads: &Rc<dyn StateReads>,
+    ) -> Result<Effects, GuestFault>;
 
     /// All inputs have ended.
     ///

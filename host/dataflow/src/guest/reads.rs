@@ -50,6 +50,43 @@ pub trait StateReads {
     fn scan_broadcast(&self, slot: u32, start_after: Option<&[u8]>, most: ReadLimit) -> Result<ReadEntries, ReadError>;
 }
 
+/// Bytes that one read returns, at most, whatever is asked for.
+pub const READ_BYTES_MAX: usize = 64 << 20;
+
+/// The reads of an operator that has no state: each is an error, for no slot is declared.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoState;
+
+impl StateReads for NoState {
+    fn get_many(&self, slot: u32, _: &[u32]) -> Result<ReadColumn, ReadError> {
+        Err(ReadError::Slot { slot, wanted: "value" })
+    }
+
+    fn get_entries(&self, slot: u32, _: &[u32], _: BytesSlice<'_>) -> Result<ReadColumn, ReadError> {
+        Err(ReadError::Slot { slot, wanted: "map" })
+    }
+
+    fn scan(&self, slot: u32, _: u32, _: Option<&[u8]>, _: ReadLimit) -> Result<ReadEntries, ReadError> {
+        Err(ReadError::Slot { slot, wanted: "map" })
+    }
+
+    fn get_list(&self, slot: u32, _: u32, _: u32, _: ReadLimit) -> Result<BytesColumn, ReadError> {
+        Err(ReadError::Slot { slot, wanted: "list" })
+    }
+
+    fn get_operator_list(&self, slot: u32, _: u32, _: ReadLimit) -> Result<BytesColumn, ReadError> {
+        Err(ReadError::Slot { slot, wanted: "list-split or list-union" })
+    }
+
+    fn get_broadcast(&self, slot: u32, _: BytesSlice<'_>) -> Result<ReadColumn, ReadError> {
+        Err(ReadError::Slot { slot, wanted: "broadcast" })
+    }
+
+    fn scan_broadcast(&self, slot: u32, _: Option<&[u8]>, _: ReadLimit) -> Result<ReadEntries, ReadError> {
+        Err(ReadError::Slot { slot, wanted: "broadcast" })
+    }
+}
+
 /// How much one read returns, at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadLimit {
@@ -96,6 +133,12 @@ pub enum ReadError {
         /// The rows there are.
         rows: usize,
     },
+    /// The values asked for one by one are too many.
+    #[error("one read asks for more than {READ_BYTES_MAX} bytes of state")]
+    TooLarge,
+    /// No call is being made.
+    #[error("state is read outside of a call")]
+    OutsideOfCall,
     /// A column has not one item for each row.
     #[error("{rows} rows are read with {keys} entry keys")]
     Columns {

@@ -98,6 +98,13 @@ impl Arena {
         fits
     }
 
+    /// Returns the value, to be changed at its place.
+    pub(super) fn value_mut(&mut self, place: EntryRef) -> &mut [u8] {
+        let bytes = self.bytes_mut(place);
+        let (key_len, value_len) = lengths(bytes);
+        &mut bytes[HEADER_BYTES + key_len..HEADER_BYTES + key_len + value_len]
+    }
+
     /// Turns the entry into a tombstone, in place.
     pub(super) fn set_deleted(&mut self, place: EntryRef) {
         let bytes = self.bytes_mut(place);

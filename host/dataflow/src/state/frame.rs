@@ -67,13 +67,15 @@ impl Frame {
 
     /// Calls `call` with the frame as the guest interface wants it.
     pub fn with_view<R>(&self, call: impl FnOnce(&KeyedFrame<'_>) -> R) -> R {
-        // One slot is by far the most frequent: no allocation for it.
+        let keys = self.keys.as_slice();
+        // Few slots are by far the most frequent: no allocation for them.
         match self.columns.as_slice() {
-            [] => call(&KeyedFrame { keys: self.keys.as_slice(), states: &[] }),
-            [only] => call(&KeyedFrame { keys: self.keys.as_slice(), states: &[only.view()] }),
-            many => {
-                call(&KeyedFrame { keys: self.keys.as_slice(), states: &many.iter().map(FrameColumn::view).collect::<Vec<_>>() })
-            }
+            [] => call(&KeyedFrame { keys, states: &[] }),
+            [a] => call(&KeyedFrame { keys, states: &[a.view()] }),
+            [a, b] => call(&KeyedFrame { keys, states: &[a.view(), b.view()] }),
+            [a, b, c] => call(&KeyedFrame { keys, states: &[a.view(), b.view(), c.view()] }),
+            [a, b, c, d] => call(&KeyedFrame { keys, states: &[a.view(), b.view(), c.view(), d.view()] }),
+            many => call(&KeyedFrame { keys, states: &many.iter().map(FrameColumn::view).collect::<Vec<_>>() }),
         }
     }
 

@@ -1,6 +1,7 @@
-//! Keyed state: entry-level copy-on-write tables, owned by one subtask.
+//! State of all kinds: entry-level copy-on-write tables, owned by one subtask.
 //!
-//! A task is the only one that touches its tables, snapshots included: nothing here is shared, locked or unsafe.
+//! A task is the only one that touches its tables, snapshots included: nothing here is shared between threads, locked or
+//! unsafe. A guest reads state in the middle of its call; what it wants changed applies after it.
 //!
 //! * Every entry carries the epoch of its last write. A snapshot takes the list of entries written since the last one
 //!   and increments the epoch: two words, whatever the size.
@@ -9,18 +10,34 @@
 //!   version is ever kept, and nothing has to be released.
 //! * Lists of written entries are kept until a checkpoint that covers them is known to have completed, so every
 //!   increment is relative to a completed checkpoint, and an aborted one costs nothing.
+//! * A slot with one value a key has a hash table ([`value`]); maps, lists in chunks, and state without keys have ordered
+//!   entries for each key ([`ordered`]). Clearing a key is one mark in the increment, whatever its size.
 //!
 //! The idea of entries with epochs is that of Flink's `CopyOnWriteStateMap`; dirty lists and cooperative encoding differ.
 
+mod apply;
 mod arena;
 pub mod entry;
 mod frame;
-mod keyed;
+mod list;
+mod ordered;
+mod reads;
+mod restore;
+mod small;
 mod snapshot;
+mod subtask;
 mod table;
+mod touch;
+mod ttl;
+mod value;
 
 pub use frame::Frame;
-pub use keyed::{KeyNotOwned, KeyedState, StateFull};
+pub use reads::SharedState;
+pub use restore::{Deal, RestoreError, SlotRestore};
+pub use subtask::{KeyNotOwned, StateFull, StateOwner, SubtaskState};
+
+/// Bytes of a key, and of a key with an entry key, at most: whatever the configured limits are.
+pub const KEY_BYTES_MAX: usize = restore::STORED_KEY_BYTES_MAX - 5;
 
 #[cfg(test)]
 mod tests;

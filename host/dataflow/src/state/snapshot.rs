@@ -1,13 +1,15 @@
 //! Snapshots of a table: begun at the cut, encoded in slices, or by whoever writes first.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::arena::{Entry, EntryRef};
 use super::entry::Entry as Change;
-use super::table::{Group, Table};
+use super::table::{Clear, Group, Index, Table};
 use crate::ids::CheckpointId;
 use crate::key_group::KeyGroup;
 use crate::snapshot::{SectionKind, StateBlock};
+use crate::time::ProcessingTime;
 
 /// Blocks are closed at this size, or earlier where many groups share the budget.
 const BLOCK_BYTES: usize = 64 << 10;
@@ -25,6 +27,11 @@ pub(super) struct Collecting {
     cut: u32,
     /// What was written since the last completed checkpoint, with each list's own cut.
     lists: Vec<(u32, Rc<Vec<EntryRef>>)>,
+    /// The keys that were cleared meanwhile, the next of these lists, and the next item in it.
+    clears: Vec<Rc<Vec<Clear>>>,
+    next_clear: (usize, usize),
+    /// The blocks of cleared keys that are being filled, and how many keys they hold.
+    clear_blocks: BTreeMap<usize, (Vec<u8>, u32)>,
     /// The next list and the next item in it.
     next: (usize, usize),
     /// The state of each group's section.
@@ -32,6 +39,10 @@ pub(super) struct Collecting {
     /// Groups to be written in full, and the entries of the one at hand.
     bases: Vec<u16>,
     base: Option<(u16, Vec<EntryRef>)>,
+    /// The time at the cut: what has expired by then is not written in full again...
+    now: ProcessingTime,
+    /// ... and is dropped after the slice at hand.
+    expired: Vec<EntryRef>,
     block_bytes: usize,
     full_blocks: Vec<StateBlock>,
 }
@@ -46,20 +57,22 @@ struct GroupSection {
     written_bytes: u64,
 }
 
-impl Table {
+impl<I: Index> Table<I> {
     /// Freezes the table at the cut of a checkpoint. Costs the same whatever its size, but for a word a key group.
-    pub(super) fn begin_snapshot(&mut self, checkpoint: CheckpointId) {
+    pub(super) fn begin_snapshot(&mut self, checkpoint: CheckpointId, now: ProcessingTime) {
         let cut = self.close_interval(checkpoint);
         let mut bases = Vec::new();
         let mut groups = Vec::with_capacity(self.groups.len());
-        for (position, group) in self.groups.iter().enumerate() {
+        for (position, group) in self.groups.iter_mut().enumerate() {
             let kind = if needs_base(position, group) { SectionKind::Base } else { SectionKind::Delta };
-            if kind == SectionKind::Base && !group.index.is_empty() {
+            if kind == SectionKind::Base && (group.may_be_stored || !group.index.is_empty()) {
                 bases.push(u16::try_from(position).expect("at most 32,768 groups"));
+                group.may_be_stored = true;
             }
             groups.push(GroupSection { kind, done: false, bytes: Vec::new(), entries: 0, blocks: 0, written_bytes: 0 });
         }
         let lists = self.unconfirmed.iter().map(|interval| (interval.cut, Rc::clone(&interval.dirty))).collect();
+        let clears = self.unconfirmed.iter().map(|interval| Rc::clone(&interval.clears)).collect();
         let interval = self.unconfirmed.back_mut().expect("just closed");
         interval.bases.clone_from(&bases);
         let block_bytes = (OPEN_BLOCKS_BYTES / self.groups.len().max(1)).clamp(1 << 10, BLOCK_BYTES);
@@ -69,10 +82,15 @@ impl Table {
             since: self.confirmed,
             cut,
             lists,
+            clears,
+            next_clear: (0, 0),
+            clear_blocks: BTreeMap::new(),
             next: (0, 0),
             groups,
             bases,
             base: None,
+            now,
+            expired: Vec::new(),
             block_bytes,
             full_blocks: Vec::new(),
         });
@@ -91,7 +109,12 @@ impl Table {
             for position in 0..collecting.groups.len() {
                 collecting.close_block(position);
             }
+            for (position, (bytes, entries)) in std::mem::take(&mut collecting.clear_blocks) {
+                collecting.emit_clears(position, bytes, entries);
+            }
         }
+        // This snapshot is done with them, and others are handed them as at any write.
+        collecting.expired.drain(..).for_each(|place| self.delete(place));
         let checkpoint = collecting.checkpoint;
         for block in collecting.full_blocks.drain(..) {
             emit(checkpoint, block);
@@ -109,6 +132,11 @@ impl Table {
         None
     }
 
+    /// Whether `checkpoint` has frozen entries that wait to be encoded.
+    pub(super) fn is_collecting_for(&self, checkpoint: CheckpointId) -> bool {
+        self.collecting.iter().any(|collecting| collecting.checkpoint == checkpoint)
+    }
+
     /// Forgets a snapshot that nobody wants any more. What it covered stays listed for the next.
     pub(super) fn drop_snapshot(&mut self, checkpoint: CheckpointId) {
         self.collecting.retain(|collecting| collecting.checkpoint != checkpoint);
@@ -117,7 +145,7 @@ impl Table {
 
 /// Whether a group is written in full: it has no base yet, or its increments outweigh it. The weight differs from group
 /// to group, so that not all of them are due at once.
-fn needs_base(position: usize, group: &Group) -> bool {
+fn needs_base<I>(position: usize, group: &Group<I>) -> bool {
     let stagger = position as u64 * 37 % 64;
     let bytes_due = group.live_bytes / 2 + group.live_bytes * stagger / 128;
     let deltas_due = DELTAS_MAX / 2 + u32::try_from(stagger / 2).expect("less than 32");
@@ -131,7 +159,7 @@ impl Collecting {
         let section = &self.groups[position];
         let wanted = match section.kind {
             SectionKind::Base => entry.written <= self.cut && !entry.deleted,
-            SectionKind::Delta => entry.written > self.since && entry.written <= self.cut,
+            _ => entry.written > self.since && entry.written <= self.cut,
         };
         if wanted && !section.done {
             self.encode(position, entry);
@@ -174,16 +202,53 @@ impl Collecting {
         });
     }
 
+    /// Encodes the next cleared key. Returns whether there was one.
+    fn encode_clear(&mut self) -> bool {
+        let Some(list) = self.clears.get(self.next_clear.0) else {
+            return false;
+        };
+        let Some(Clear { group, key }) = list.get(self.next_clear.1) else {
+            self.next_clear = (self.next_clear.0 + 1, 0);
+            return true;
+        };
+        self.next_clear.1 += 1;
+        let position = usize::from(group.0 - self.first_group);
+        if self.groups[position].kind == SectionKind::Delta {
+            let (bytes, entries) = self.clear_blocks.entry(position).or_default();
+            Change::Clear { key }.encode(bytes);
+            *entries += 1;
+            if bytes.len() >= self.block_bytes {
+                let (bytes, entries) = std::mem::take(self.clear_blocks.entry(position).or_default());
+                self.emit_clears(position, bytes, entries);
+            }
+        }
+        true
+    }
+
+    fn emit_clears(&mut self, position: usize, bytes: Vec<u8>, entries: u32) {
+        if entries > 0 {
+            self.groups[position].written_bytes += bytes.len() as u64;
+            let group = KeyGroup(self.first_group + u16::try_from(position).expect("at most 32,768 groups"));
+            self.full_blocks.push(StateBlock { table: 0, group, kind: SectionKind::Clears, entries, bytes });
+        }
+    }
+
     /// Encodes the next entry, or prepares the next group. Returns whether there was anything to do.
-    fn encode_next(&mut self, table: &Table, left: &mut usize) -> bool {
+    fn encode_next<I: Index>(&mut self, table: &Table<I>, left: &mut usize) -> bool {
         *left -= 1;
+        if self.encode_clear() {
+            return true;
+        }
         if let Some((position, entries)) = &mut self.base {
             let position = usize::from(*position);
             match entries.pop() {
                 Some(place) => {
                     let entry = table.arena.entry(place);
                     if entry.written <= self.cut && !entry.deleted {
-                        self.encode(position, entry);
+                        match table.expiry {
+                            Some(expiry) if expiry.is_over(entry.value, self.now) => self.expired.push(place),
+                            _ => self.encode(position, entry),
+                        }
                     }
                 }
                 None => {
@@ -199,9 +264,7 @@ impl Collecting {
             return true;
         }
         if let Some(position) = self.bases.pop() {
-            let group = &table.groups[usize::from(position)];
-            let entries: Vec<_> =
-                group.index.iter().map(|slot| EntryRef(u32::try_from(slot & 0xffff_ffff).expect("32 bits"))).collect();
+            let entries = table.groups[usize::from(position)].index.places();
             *left = left.saturating_sub(entries.len() / 8);
             self.base = Some((position, entries));
             return true;

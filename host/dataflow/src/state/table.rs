@@ -1,4 +1,6 @@
 //! One slot's table: an index per key group over an arena of entries, and the lists that make snapshots increments.
+//!
+//! What an index looks like is that of [`super::value`] or [`super::ordered`]; everything about epochs is here.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher};
@@ -6,10 +8,10 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use foldhash::fast::FixedState;
-use hashbrown::HashTable;
 
 use super::arena::{Arena, ArenaFull, EntryRef};
 use super::snapshot::Collecting;
+use super::ttl::Expiry;
 use crate::ids::CheckpointId;
 use crate::key_group::KeyGroup;
 
@@ -22,12 +24,34 @@ pub(super) struct TableKey<'a> {
     pub(super) group: KeyGroup,
 }
 
+/// Finds the entries of one key group.
+pub(super) trait Index: Default {
+    fn is_empty(&self) -> bool;
+
+    /// Returns where all entries are, tombstones included.
+    fn places(&self) -> Vec<EntryRef>;
+
+    /// Returns about how much memory the index takes.
+    fn memory_bytes(&self) -> usize;
+
+    /// Forgets an entry whose key, as the arena holds it, is `stored_key`.
+    fn forget(&mut self, stored_key: &[u8], place: EntryRef, hasher: &TableHasher);
+}
+
+/// A key that was cleared: none of the entries that it had is left.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Clear {
+    pub(super) group: KeyGroup,
+    pub(super) key: Box<[u8]>,
+}
+
 /// What was written between two cuts, kept until a checkpoint at or after the later cut has completed.
 pub(super) struct Interval {
     pub(super) checkpoint: CheckpointId,
     /// The last epoch before the cut.
     pub(super) cut: u32,
     pub(super) dirty: Rc<Vec<EntryRef>>,
+    pub(super) clears: Rc<Vec<Clear>>,
     tombs: Vec<EntryRef>,
     /// Groups whose section in that checkpoint is a base.
     pub(super) bases: Vec<u16>,
@@ -35,28 +59,30 @@ pub(super) struct Interval {
 
 /// The entries of one key group.
 #[derive(Default)]
-pub(super) struct Group {
-    /// `hash << 32 | ref`, so that neither a mismatch nor growth touches an entry.
-    pub(super) index: HashTable<u64>,
+pub(super) struct Group<I> {
+    pub(super) index: I,
     /// Key and value bytes of live entries.
     pub(super) live_bytes: u64,
-    /// Whether a completed checkpoint holds a base.
+    /// Whether a completed checkpoint holds a base that increments may continue.
     pub(super) has_base: bool,
+    /// Whether a checkpoint may hold anything of the group: then an empty group is written, too.
+    pub(super) may_be_stored: bool,
     /// Encoded bytes of the increments since the base.
     pub(super) delta_bytes: u64,
     /// Increments since the base.
     pub(super) deltas: u32,
 }
 
-pub(super) struct Table {
+pub(super) struct Table<I> {
     first_group: u16,
-    hasher: TableHasher,
-    pub(super) groups: Vec<Group>,
+    pub(super) hasher: TableHasher,
+    pub(super) groups: Vec<Group<I>>,
     pub(super) arena: Arena,
     /// The current epoch, from 1; restored entries are of epoch 0.
     pub(super) epoch: u32,
     dirty: Vec<EntryRef>,
     tombs: Vec<EntryRef>,
+    clears: Vec<Clear>,
     pub(super) unconfirmed: VecDeque<Interval>,
     /// The last cut that a completed checkpoint covers.
     pub(super) confirmed: u32,
@@ -64,13 +90,15 @@ pub(super) struct Table {
     pub(super) collecting: Vec<Collecting>,
     /// Tombstones of completed checkpoints, to be freed in slices: each with the cut it had to be older than.
     reap: VecDeque<(EntryRef, u32)>,
+    /// When values expire, for a slot whose values do.
+    pub(super) expiry: Option<Expiry>,
     /// Live entries of all groups, and the bytes of their keys and values.
     entries: u64,
     live_bytes: u64,
 }
 
-impl Table {
-    pub(super) fn new(groups: Range<u16>, hasher: TableHasher) -> Self {
+impl<I: Index> Table<I> {
+    pub(super) fn new(groups: Range<u16>, hasher: TableHasher, expiry: Option<Expiry>) -> Self {
         Self {
             first_group: groups.start,
             hasher,
@@ -79,25 +107,29 @@ impl Table {
             epoch: 1,
             dirty: Vec::new(),
             tombs: Vec::new(),
+            clears: Vec::new(),
             unconfirmed: VecDeque::new(),
             confirmed: 0,
             collecting: Vec::new(),
             reap: VecDeque::new(),
+            expiry,
             entries: 0,
             live_bytes: 0,
         }
     }
 
-    /// Returns the number of keys with a value.
+    /// Returns the number of entries with a value.
     pub(super) fn len(&self) -> u64 {
         self.entries
     }
 
     /// Returns about how much memory the table takes.
     pub(super) fn memory_bytes(&self) -> u64 {
-        let index: usize = self.groups.iter().map(|group| group.index.capacity() * 9).sum();
+        let index: usize = self.groups.iter().map(|group| group.index.memory_bytes()).sum();
         let lists = self.unconfirmed.iter().map(|interval| interval.dirty.len()).sum::<usize>() + self.dirty.capacity();
-        (self.arena.allocated_bytes() + index + lists * 4) as u64
+        // Cleared keys count as small ones: a key that is not is limited, and its entries were larger.
+        let clears = self.unconfirmed.iter().map(|interval| interval.clears.len()).sum::<usize>() + self.clears.capacity();
+        (self.arena.allocated_bytes() + index + lists * 4 + clears * 48) as u64
     }
 
     /// Returns key and value bytes of all live entries.
@@ -114,18 +146,9 @@ impl Table {
         KeyGroup(self.first_group + u16::try_from(position).expect("at most 32,768 groups"))
     }
 
-    /// Returns where a key's entry is; it may be a tombstone.
-    pub(super) fn find(&self, key: TableKey<'_>) -> Option<EntryRef> {
-        let index = &self.groups[self.group_position(key.group)].index;
-        let slot = index.find(spread(key.hash), |slot| is_key(&self.arena, *slot, key))?;
-        Some(place_of(*slot))
-    }
-
-    /// Returns where the key's entry is if it has one and no other key shares its hash. Touches the index only, so that a
-    /// loop over many keys waits for many cache misses at once; the caller compares the keys.
-    pub(super) fn candidate(&self, key: TableKey<'_>) -> Option<EntryRef> {
-        let index = &self.groups[self.group_position(key.group)].index;
-        index.find(spread(key.hash), |slot| hash_of(*slot) == key.hash).map(|slot| place_of(*slot))
+    pub(super) fn group_mut(&mut self, group: KeyGroup) -> &mut Group<I> {
+        let position = self.group_position(group);
+        &mut self.groups[position]
     }
 
     /// Returns the value at `place`; `None` for a tombstone.
@@ -134,84 +157,125 @@ impl Table {
         (!entry.deleted).then_some(entry.value)
     }
 
-    /// Sets the value of a key, whose entry is at `known` if it has one. Returns where it is afterwards.
-    pub(super) fn put(&mut self, key: TableKey<'_>, known: Option<EntryRef>, value: &[u8]) -> Result<EntryRef, ArenaFull> {
-        let Some(place) = known else {
-            return self.insert(key, value, self.epoch);
-        };
-        self.before_write(place);
-        let (was_deleted, old_bytes) = {
-            let entry = self.arena.entry(place);
-            (entry.deleted, entry.value.len() as u64)
-        };
-        let moved = if self.arena.set_value(place, value) { place } else { self.relocate(key, place, value)? };
-        let (key_bytes, gone) = if was_deleted { (key.bytes.len() as u64, 0) } else { (0, old_bytes) };
-        self.count(key.group, key_bytes + value.len() as u64, gone);
-        self.entries += u64::from(was_deleted);
-        Ok(moved)
-    }
-
-    /// Deletes the value of a key whose entry is at `place`; does nothing if it has none.
-    pub(super) fn delete(&mut self, key: TableKey<'_>, place: EntryRef) {
-        let entry = self.arena.entry(place);
-        if entry.deleted {
-            return;
-        }
-        let bytes = (entry.key.len() + entry.value.len()) as u64;
-        self.before_write(place);
-        self.arena.set_deleted(place);
-        self.list_tomb(place);
-        self.count(key.group, 0, bytes);
-        self.entries -= 1;
-    }
-
-    /// Keeps the accounts of live bytes.
-    fn count(&mut self, group: KeyGroup, come: u64, gone: u64) {
-        let position = self.group_position(group);
-        let group = &mut self.groups[position];
-        group.live_bytes = group.live_bytes + come - gone;
-        self.live_bytes = self.live_bytes + come - gone;
-    }
-
-    /// Adds a restored entry, replacing any other; it belongs to a completed checkpoint.
-    pub(super) fn restore_put(&mut self, key: TableKey<'_>, value: &[u8]) -> Result<(), ArenaFull> {
-        match self.find(key) {
-            None => self.insert(key, value, 0).map(drop),
-            Some(place) => {
-                let old = self.arena.entry(place).value.len() as u64;
-                if !self.arena.set_value(place, value) {
-                    let moved = self.arena.insert(0, key.group, key.bytes, value)?;
-                    self.repoint(key, place, moved);
-                    self.arena.free(place);
-                }
-                self.count(key.group, value.len() as u64, old);
-                Ok(())
-            }
-        }
-    }
-
-    /// Removes a restored entry.
-    pub(super) fn restore_delete(&mut self, key: TableKey<'_>) {
-        if let Some(place) = self.find(key) {
-            let entry = self.arena.entry(place);
-            let bytes = (entry.key.len() + entry.value.len()) as u64;
-            self.count(key.group, 0, bytes);
-            self.entries -= 1;
-            self.remove(key.group, place);
-        }
-    }
-
-    fn insert(&mut self, key: TableKey<'_>, value: &[u8], epoch: u32) -> Result<EntryRef, ArenaFull> {
-        let place = self.arena.insert(epoch, key.group, key.bytes, value)?;
-        let position = self.group_position(key.group);
-        let group = &mut self.groups[position];
-        group.index.insert_unique(spread(key.hash), slot_of(key.hash, place), |slot| spread(hash_of(*slot)));
-        self.count(key.group, (key.bytes.len() + value.len()) as u64, 0);
+    /// Places an entry that its index does not know yet. Returns where.
+    pub(super) fn place_new(
+        &mut self,
+        group: KeyGroup,
+        stored_key: &[u8],
+        value: &[u8],
+        epoch: u32,
+    ) -> Result<EntryRef, ArenaFull> {
+        let place = self.arena.insert(epoch, group, stored_key, value)?;
+        self.count(group, (stored_key.len() + value.len()) as u64, 0);
         self.entries += 1;
         if epoch != 0 {
             self.list(place);
         }
         Ok(place)
+    }
+
+    /// Writes the value of an entry there is. Returns where it is if it had to move: its index must be told.
+    pub(super) fn overwrite(
+        &mut self,
+        group: KeyGroup,
+        stored_key: &[u8],
+        place: EntryRef,
+        value: &[u8],
+    ) -> Result<Option<EntryRef>, ArenaFull> {
+        self.before_write(place);
+        let (was_deleted, old_bytes) = {
+            let entry = self.arena.entry(place);
+            (entry.deleted, entry.value.len() as u64)
+        };
+        let moved = match self.arena.set_value(place, value) {
+            true => None,
+            false => {
+                // Its old place has been handed to the snapshots.
+                let moved = self.arena.insert(self.epoch, group, stored_key, value)?;
+                self.arena.free(place);
+                self.list(moved);
+                Some(moved)
+            }
+        };
+        let (key_bytes, gone) = if was_deleted { (stored_key.len() as u64, 0) } else { (0, old_bytes) };
+        self.count(group, key_bytes + value.len() as u64, gone);
+        self.entries += u64::from(was_deleted);
+        Ok(moved)
+    }
+
+    /// Replaces the value of a restored entry. Returns where it is if it had to move.
+    pub(super) fn restore_over(
+        &mut self,
+        group: KeyGroup,
+        stored_key: &[u8],
+        place: EntryRef,
+        value: &[u8],
+    ) -> Result<Option<EntryRef>, ArenaFull> {
+        let old = self.arena.entry(place).value.len() as u64;
+        let moved = match self.arena.set_value(place, value) {
+            true => None,
+            false => {
+                let moved = self.arena.insert(0, group, stored_key, value)?;
+                self.arena.free(place);
+                Some(moved)
+            }
+        };
+        self.count(group, value.len() as u64, old);
+        Ok(moved)
+    }
+
+    /// Deletes the entry at `place`; does nothing if it is a tombstone.
+    pub(super) fn delete(&mut self, place: EntryRef) {
+        let entry = self.arena.entry(place);
+        if entry.deleted {
+            return;
+        }
+        let (group, bytes) = (entry.group, (entry.key.len() + entry.value.len()) as u64);
+        self.before_write(place);
+        self.arena.set_deleted(place);
+        self.list_tomb(place);
+        self.count(group, 0, bytes);
+        self.entries -= 1;
+    }
+
+    /// Writes bytes into the value at `place`: its length stays.
+    pub(super) fn patch(&mut self, place: EntryRef, offsets: impl IntoIterator<Item = usize>, bytes: &[u8]) {
+        self.before_write(place);
+        let value = self.arena.value_mut(place);
+        for offset in offsets {
+            value[offset..offset + bytes.len()].copy_from_slice(bytes);
+        }
+    }
+
+    /// Frees an entry that its index has forgotten: a clear covers it.
+    pub(super) fn release(&mut self, place: EntryRef) {
+        if self.arena.written(place) != self.epoch {
+            self.hand_to_snapshots(place);
+        }
+        self.uncount(place);
+        self.arena.free(place);
+    }
+
+    /// Removes a restored entry.
+    pub(super) fn restore_remove(&mut self, place: EntryRef) {
+        self.uncount(place);
+        self.forget(place);
+    }
+
+    fn uncount(&mut self, place: EntryRef) {
+        let entry = self.arena.entry(place);
+        if !entry.deleted {
+            let (group, bytes) = (entry.group, (entry.key.len() + entry.value.len()) as u64);
+            self.count(group, 0, bytes);
+            self.entries -= 1;
+        }
+    }
+
+    /// Keeps the accounts of live bytes.
+    fn count(&mut self, group: KeyGroup, come: u64, gone: u64) {
+        let group = self.group_mut(group);
+        group.live_bytes = group.live_bytes + come - gone;
+        self.live_bytes = self.live_bytes + come - gone;
     }
 
     /// Must be called before an entry changes: hands its value to the snapshots that still need it, and lists it.
@@ -231,28 +295,11 @@ impl Table {
         }
     }
 
-    /// Moves an entry of another size class; its old place must have been handed to the snapshots.
-    fn relocate(&mut self, key: TableKey<'_>, place: EntryRef, value: &[u8]) -> Result<EntryRef, ArenaFull> {
-        let moved = self.arena.insert(self.epoch, key.group, key.bytes, value)?;
-        self.repoint(key, place, moved);
-        self.arena.free(place);
-        self.list(moved);
-        Ok(moved)
-    }
-
-    fn repoint(&mut self, key: TableKey<'_>, place: EntryRef, moved: EntryRef) {
-        let position = self.group_position(key.group);
-        let slot = self.groups[position].index.find_mut(spread(key.hash), |slot| place_of(*slot) == place);
-        *slot.expect("an entry that was found is in its index") = slot_of(key.hash, moved);
-    }
-
     /// Removes an entry from its index and frees it.
-    fn remove(&mut self, group: KeyGroup, place: EntryRef) {
-        let hash = self.hasher.hash(self.arena.key(place));
-        let position = self.group_position(group);
-        if let Ok(slot) = self.groups[position].index.find_entry(spread(hash), |slot| place_of(*slot) == place) {
-            slot.remove();
-        }
+    fn forget(&mut self, place: EntryRef) {
+        let entry = self.arena.entry(place);
+        let position = usize::from(entry.group.0 - self.first_group);
+        self.groups[position].index.forget(entry.key, place, &self.hasher);
         self.arena.free(place);
     }
 
@@ -272,13 +319,23 @@ impl Table {
         self.tombs.push(place);
     }
 
+    /// Lists a key as cleared since the last cut. All its entries must have been released.
+    pub(super) fn list_clear(&mut self, group: KeyGroup, key: &[u8]) {
+        if self.clears.len() == self.clears.capacity() && self.clears.len() as u64 > 2 * self.entries + 1024 {
+            compact(&mut self.clears, |_| true);
+        }
+        self.clears.push(Clear { group, key: key.into() });
+    }
+
     /// Closes the interval at a cut: takes its lists and starts the next epoch. Returns the cut.
     pub(super) fn close_interval(&mut self, checkpoint: CheckpointId) -> u32 {
         let cut = self.epoch;
         self.epoch += 1;
         let dirty = Rc::new(std::mem::take(&mut self.dirty));
+        let mut clears = std::mem::take(&mut self.clears);
+        compact(&mut clears, |_| true);
         let tombs = std::mem::take(&mut self.tombs);
-        self.unconfirmed.push_back(Interval { checkpoint, cut, dirty, tombs, bases: Vec::new() });
+        self.unconfirmed.push_back(Interval { checkpoint, cut, dirty, clears: Rc::new(clears), tombs, bases: Vec::new() });
         cut
     }
 
@@ -303,9 +360,8 @@ impl Table {
         for (tomb, cut) in self.reap.drain(..due).collect::<Vec<_>>() {
             let entry = self.arena.entry(tomb);
             if entry.deleted && entry.written <= cut {
-                let group = entry.group;
                 self.hand_to_snapshots(tomb);
-                self.remove(group, tomb);
+                self.forget(tomb);
             }
         }
         due > 0
@@ -313,7 +369,7 @@ impl Table {
 }
 
 /// Drops what is listed twice, or need not be listed.
-fn compact(list: &mut Vec<EntryRef>, keep: impl Fn(&EntryRef) -> bool) {
+fn compact<T: Ord>(list: &mut Vec<T>, keep: impl Fn(&T) -> bool) {
     list.sort_unstable();
     list.dedup();
     list.retain(keep);
@@ -346,23 +402,7 @@ pub(super) fn same_key(a: &[u8], b: &[u8]) -> bool {
     }
 }
 
-fn is_key(arena: &Arena, slot: u64, key: TableKey<'_>) -> bool {
-    hash_of(slot) == key.hash && same_key(arena.key(place_of(slot)), key.bytes)
-}
-
-fn slot_of(hash: u32, place: EntryRef) -> u64 {
-    u64::from(hash) << 32 | u64::from(place.0)
-}
-
-fn place_of(slot: u64) -> EntryRef {
-    EntryRef(u32::try_from(slot & 0xffff_ffff).expect("32 bits"))
-}
-
-fn hash_of(slot: u64) -> u32 {
-    u32::try_from(slot >> 32).expect("32 bits")
-}
-
-/// Spreads 32 bits of hash over the 64 that the index looks at: its low bits choose the bucket, its high bits the tag.
-fn spread(hash: u32) -> u64 {
+/// Spreads 32 bits of hash over the 64 that an index looks at: its low bits choose the bucket, its high bits the tag.
+pub(super) fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

@@ -4,18 +4,22 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::entry::{Entry, EntryReader};
+use super::entry::EntryReader;
+use super::subtask::SlotTable;
+use super::table::Index;
 use super::*;
 use crate::column::BytesColumn;
-use crate::guest::{StateUpdate, op};
+use crate::guest::{Effects, StateKind, StateSlot, StateUpdate, op};
 use crate::ids::CheckpointId;
 use crate::key_group::{KeyGroup, MaxParallelism};
 use crate::snapshot::{SectionKind, StateBlock};
+use crate::time::ProcessingTime;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
 const GROUPS: u32 = 5;
 const QUOTA: u64 = 1 << 30;
+const NOW: ProcessingTime = ProcessingTime(0);
 
 #[derive(Clone, Debug)]
 enum Action {
@@ -57,7 +61,7 @@ struct Pending {
 }
 
 struct World {
-    state: KeyedState,
+    state: SubtaskState,
     live: Map,
     pending: Vec<Pending>,
     completed: Completed,
@@ -66,9 +70,30 @@ struct World {
     writes: u64,
 }
 
-fn empty_state() -> KeyedState {
-    let groups = MaxParallelism::new(GROUPS).unwrap();
-    KeyedState::new(groups, 0..groups.get(), 1, 42, QUOTA)
+fn state(owner: StateOwner) -> SubtaskState {
+    let slot = StateSlot {
+        name: "n".into(),
+        kind: StateKind::Value,
+        codec: "raw".into(),
+        schema: String::new(),
+        ttl_ms: 0,
+        ttl_on_read: false,
+        prefetch: true,
+    };
+    SubtaskState::new(owner, &[slot], 42, QUOTA)
+}
+
+/// All keys and values of the only slot.
+fn contents(state: &SubtaskState) -> Map {
+    let SlotTable::Value(table) = &state.slots[0].table else { panic!() };
+    let places = table.groups.iter().flat_map(|group| group.index.places());
+    let entries = places.map(|place| table.arena.entry(place)).filter(|entry| !entry.deleted);
+    entries.map(|entry| (entry.key.to_vec(), entry.value.to_vec())).collect()
+}
+
+fn empty_state() -> SubtaskState {
+    let max_parallelism = MaxParallelism::new(GROUPS).unwrap();
+    state(StateOwner { max_parallelism, groups: 0..max_parallelism.get(), subtask: 0 })
 }
 
 impl World {
@@ -79,7 +104,7 @@ impl World {
 
     fn call(&mut self, changes: &[(u8, Option<u16>)]) {
         let keys: BytesColumn = changes.iter().map(|(key, _)| std::slice::from_ref(key)).collect();
-        self.state.fill_frame(keys.as_slice(), &[]).unwrap();
+        self.state.fill_frame(keys.as_slice(), &[], NOW).unwrap();
         for (row, key) in self.state.frame().keys.iter().enumerate() {
             let column = &self.state.frame().columns[0];
             let present = column.present[row / 8] >> (row % 8) & 1 != 0;
@@ -105,7 +130,7 @@ impl World {
             }
         }
         self.state.check_room(1 << 20).unwrap();
-        self.state.apply(&[update]);
+        self.state.apply(&Effects { updates: vec![update], ..Effects::default() });
         assert_eq!(self.state.len(0), self.live.len() as u64);
     }
 
@@ -143,9 +168,7 @@ impl World {
         }
         self.completed.state = pending.state;
         self.completed_id = Some(newest);
-        let mut restored = Map::new();
-        restore(&self.completed).for_each(0, |key, value| drop(restored.insert(key.to_vec(), value.to_vec())));
-        assert_eq!(restored, self.completed.state);
+        assert_eq!(contents(&restore(&self.completed)), self.completed.state);
     }
 
     fn step(&mut self, action: &Action) {
@@ -182,19 +205,19 @@ impl World {
     }
 }
 
-fn restore(completed: &Completed) -> KeyedState {
+fn restore(completed: &Completed) -> SubtaskState {
     let mut state = empty_state();
+    let mut slot = SlotRestore::new(0, Deal::InPlace, 0, NOW);
+    let mut groups = Vec::new();
     for (group, chain) in &completed.chains {
         let group = KeyGroup(*group);
         for entry in chain.iter().flat_map(|section| &section.1).flat_map(|block| EntryReader::new(&block.bytes)) {
-            match entry.unwrap() {
-                Entry::Put { key, value } => state.restore_put(0, group, key, value).unwrap(),
-                Entry::Delete { key } => state.restore_delete(0, group, key),
-            }
+            slot.apply(&mut state, group, &entry.unwrap()).unwrap();
         }
         let delta_bytes = chain[1..].iter().flat_map(|section| &section.1).map(|block| block.bytes.len() as u64).sum();
-        state.restored_group(0, group, u32::try_from(chain.len() - 1).unwrap(), delta_bytes);
+        groups.push((group, u32::try_from(chain.len() - 1).unwrap(), delta_bytes));
     }
+    slot.finish(&mut state, groups).unwrap();
     state
 }
 
@@ -258,8 +281,8 @@ fn memory_is_bounded_when_values_change_size_at_every_write() {
 #[test]
 fn a_key_of_another_subtask_is_refused() {
     let groups = MaxParallelism::new(2).unwrap();
-    let mut state = KeyedState::new(groups, 0..1, 1, 1, QUOTA);
+    let mut state = state(StateOwner { max_parallelism: groups, groups: 0..1, subtask: 0 });
     let keys: Vec<_> = (0..50_u8).collect();
     let column: BytesColumn = keys.iter().map(std::slice::from_ref).collect();
-    assert!(state.fill_frame(column.as_slice(), &[]).is_err());
+    assert!(state.fill_frame(column.as_slice(), &[], NOW).is_err());
 }

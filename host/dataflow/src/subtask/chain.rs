@@ -1,5 +1,7 @@
 //! The subtasks of a task, from its head to its outputs: what takes records, watermarks and cuts through them.
 
+use std::cell::Ref;
+
 use super::operator::OperatorSubtask;
 use super::output::{NoKey, OutputEdge};
 use super::ports::{Now, Ports, TaskEvent};
@@ -13,7 +15,7 @@ use crate::guest::Output;
 use crate::ids::{CheckpointId, OperatorId, SubtaskId};
 use crate::key_group::MaxParallelism;
 use crate::snapshot::{StateBlock, SubtaskPart, SubtaskSnapshot, TableId};
-use crate::state::KeyedState;
+use crate::state::SubtaskState;
 use crate::time::Watermark;
 
 /// A subtask of a chain, after its head.
@@ -112,8 +114,8 @@ impl Chain {
         for node in &mut self.nodes {
             subtasks.push(match node {
                 Node::Operator(operator) => {
-                    if let Some(state) = &mut operator.state {
-                        state.begin_snapshot(checkpoint);
+                    if let Some(state) = &operator.state {
+                        state.borrow_mut().begin_snapshot(checkpoint);
                     }
                     let part = SubtaskPart::Operator { slots: operator.descriptor().slots.clone() };
                     let (id, watermark, finished) = (operator.id.clone(), operator.watermark, operator.finished);
@@ -134,7 +136,7 @@ impl Chain {
     pub(super) fn completed(&mut self, checkpoint: CheckpointId) {
         for node in &mut self.nodes {
             match node {
-                Node::Operator(operator) => operator.state.iter_mut().for_each(|state| state.confirm(checkpoint)),
+                Node::Operator(operator) => operator.state.iter().for_each(|state| state.borrow_mut().confirm(checkpoint)),
                 Node::Sink(sink) => sink.committed(checkpoint),
             }
         }
@@ -142,21 +144,21 @@ impl Chain {
 
     pub(super) fn drop_snapshot(&mut self, checkpoint: CheckpointId) {
         operators(&mut self.nodes)
-            .filter_map(|operator| operator.state.as_mut())
-            .for_each(|state| state.drop_snapshot(checkpoint));
+            .filter_map(|operator| operator.state.as_ref())
+            .for_each(|state| state.borrow_mut().drop_snapshot(checkpoint));
     }
 
     /// Encodes a slice of frozen state and reports it.
     pub(super) fn encode_some(&mut self, budget: usize, ports: &mut dyn Ports) {
         for (node, first) in self.nodes.iter_mut().zip(&self.first_table) {
             if let Node::Operator(OperatorSubtask { state: Some(state), .. }) = node
-                && state.is_collecting()
+                && state.borrow().is_collecting()
             {
                 let mut report = |checkpoint, block: StateBlock| {
                     let block = StateBlock { table: first + block.table, ..block };
                     ports.report(TaskEvent::SnapshotBlock { checkpoint, block });
                 };
-                state.collect_some(budget, &mut report);
+                state.borrow_mut().collect_some(budget, &mut report);
                 return;
             }
         }
@@ -168,7 +170,9 @@ impl Chain {
 
     /// Frees a slice of what is deleted. Returns whether there was anything.
     pub(super) fn reap(&mut self, budget: usize) -> bool {
-        operators(&mut self.nodes).filter_map(|operator| operator.state.as_mut()).any(|state| state.reap_some(budget))
+        operators(&mut self.nodes)
+            .filter_map(|operator| operator.state.as_ref())
+            .any(|state| state.borrow_mut().reap_some(budget))
     }
 
     /// Hands on what the outputs take. Returns whether nothing waits.
@@ -189,9 +193,9 @@ impl Chain {
         }
     }
 
-    fn states(&self) -> impl Iterator<Item = &KeyedState> {
+    fn states(&self) -> impl Iterator<Item = Ref<'_, SubtaskState>> {
         self.nodes.iter().filter_map(|node| match node {
-            Node::Operator(operator) => operator.state.as_ref(),
+            Node::Operator(operator) => operator.state.as_ref().map(|state| state.borrow()),
             Node::Sink(_) => None,
         })
     }
@@ -199,19 +203,13 @@ impl Chain {
     pub(super) fn count(&self, counters: &mut TaskCounters) {
         for node in &self.nodes {
             match node {
-                Node::Operator(operator) => {
-                    let usage = operator.usage();
-                    counters.fuel += usage.fuel;
-                    counters.guest_memory_bytes = counters.guest_memory_bytes.max(usage.memory_peak_bytes);
-                }
+                Node::Operator(operator) => counters.operators.push(operator.counters()),
                 Node::Sink(sink) => {
                     counters.sink_records += sink.records_in;
                     counters.sink_bytes += sink.bytes_in;
                 }
             }
         }
-        counters.state_entries = self.states().map(KeyedState::entries).sum();
-        counters.state_bytes = self.states().map(KeyedState::memory_bytes).sum();
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod alignment;
 mod chain;
+mod counters;
 mod failure;
 mod input;
 mod operator;
@@ -20,6 +21,7 @@ use std::collections::VecDeque;
 
 pub use alignment::{Aligned, BarrierAlignment};
 pub use chain::Node;
+pub use counters::{OperatorCounters, TaskCounters};
 pub use failure::{Cause, FaultPosition, TaskFailure};
 pub use operator::{OperatorRestore, OperatorSubtask};
 pub use ports::{Now, Ports, TaskCommand, TaskEvent};
@@ -93,31 +95,6 @@ pub enum Step {
     WaitForOutput,
     /// Nothing to do for so many milliseconds, unless a command comes.
     WaitMs(u64),
-}
-
-/// What a task has done since it was made. For progress reports; not exact across restarts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TaskCounters {
-    /// Records and bytes that its source has read.
-    pub source_records: u64,
-    /// See [`Self::source_records`].
-    pub source_bytes: u64,
-    /// Records that its source skipped.
-    pub malformed: u64,
-    /// Bytes that its source has not read yet, if it knows.
-    pub remaining_bytes: Option<u64>,
-    /// Records and bytes that its sink has written.
-    pub sink_records: u64,
-    /// See [`Self::sink_records`].
-    pub sink_bytes: u64,
-    /// Keys with state, and the memory it takes.
-    pub state_entries: u64,
-    /// See [`Self::state_entries`].
-    pub state_bytes: u64,
-    /// Fuel burnt by its guests.
-    pub fuel: u64,
-    /// The largest linear memory of a guest.
-    pub guest_memory_bytes: u64,
 }
 
 impl Task {

@@ -1,8 +1,11 @@
 //! One subtask of an operator: its guest, its state, and the call that joins them.
 
+use std::cell::RefCell;
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 
+use super::counters::OperatorCounters;
 use super::failure::{FaultPosition, TaskFailure};
 use super::ports::Now;
 use super::validate::Allowed;
@@ -10,11 +13,11 @@ use crate::batch::Batch;
 use crate::column::BytesSlice;
 use crate::guest::{
     Descriptor, Effects, FaultClass, FaultCode, FaultPhase, Guest, GuestFactory, GuestFault, GuestUsage, InputBatch,
-    InstanceInfo, KeyedFrame, Output,
+    InstanceInfo, KeyedFrame, NoState, Output, StateReads,
 };
 use crate::ids::SubtaskId;
 use crate::key_group::key_hash;
-use crate::state::KeyedState;
+use crate::state::{KEY_BYTES_MAX, SharedState, StateFull, SubtaskState};
 use crate::time::Watermark;
 
 /// Records in one call, at most.
@@ -27,8 +30,10 @@ pub struct OperatorSubtask {
     factory: Arc<dyn GuestFactory>,
     info: InstanceInfo,
     guest: Box<dyn Guest>,
-    /// `None` for an operator without keys.
-    pub(super) state: Option<KeyedState>,
+    /// `None` for an operator without keys and slots. Changed between calls only, read by the guest within them.
+    pub(super) state: Option<Rc<SharedState>>,
+    /// The same state, as the guest sees it.
+    reads: Rc<dyn StateReads>,
     pub(super) watermark: Option<Watermark>,
     /// Whether `finish` has run, now or before the restored checkpoint.
     pub(super) finished: bool,
@@ -49,29 +54,50 @@ pub struct OperatorRestore {
 }
 
 impl OperatorSubtask {
-    /// Opens a guest over restored (or empty) state. `state` must be there exactly if the operator is keyed.
+    /// Opens a guest over restored (or empty) state. `state` must be there exactly if the operator has any.
     ///
     /// # Errors
     /// The guest's fault, if it does not open.
     pub fn open(
         factory: Arc<dyn GuestFactory>,
         info: InstanceInfo,
-        state: Option<KeyedState>,
+        state: Option<SubtaskState>,
         restore: OperatorRestore,
     ) -> Result<Self, TaskFailure> {
         let id = SubtaskId { operator: info.operator.clone(), index: info.subtask };
-        assert_eq!(factory.descriptor().is_keyed(), state.is_some(), "state goes with keys");
+        assert_eq!(factory.descriptor().has_state(), state.is_some(), "state goes with keys and slots");
         let guest = factory.open(&info).map_err(|fault| TaskFailure::fault(id.clone(), fault, FaultPosition::unknown()))?;
         let wish = factory.descriptor().max_batch as usize;
         let max_records = if wish == 0 { BATCH_RECORDS } else { wish.min(BATCH_RECORDS) };
         let OperatorRestore { watermark, finished } = restore;
+        let state = state.map(|state| Rc::new(RefCell::new(state)));
+        let reads: Rc<dyn StateReads> = match &state {
+            Some(state) => Rc::<SharedState>::clone(state),
+            None => Rc::new(NoState),
+        };
         let scratch = Vec::new();
-        Ok(Self { id, factory, info, guest, state, watermark, finished, max_records, records_in: 0, records_out: 0, scratch })
+        let (records_in, records_out) = (0, 0);
+        Ok(Self { id, factory, info, guest, state, reads, watermark, finished, max_records, records_in, records_out, scratch })
     }
 
     /// Returns what the guest has used.
     pub fn usage(&self) -> GuestUsage {
         self.guest.usage()
+    }
+
+    /// Returns what it has done.
+    pub(super) fn counters(&self) -> OperatorCounters {
+        let GuestUsage { calls, fuel, memory_peak_bytes } = self.usage();
+        OperatorCounters {
+            operator: self.id.operator.clone(),
+            records_in: self.records_in,
+            records_out: self.records_out,
+            calls,
+            fuel,
+            memory_peak_bytes,
+            state_entries: self.state.as_ref().map_or(0, |state| state.borrow().entries()),
+            state_bytes: self.state.as_ref().map_or(0, |state| state.borrow().memory_bytes()),
+        }
     }
 
     /// Returns the operator's descriptor.
@@ -115,13 +141,13 @@ impl OperatorSubtask {
 
     /// One call: frame, guest, validation, state. Returns the effects, whose state has been applied.
     fn call(&mut self, port: u32, batch: &Batch, range: Range<usize>, now: Now) -> Result<Effects, TaskFailure> {
-        self.fill_frame(batch, range.clone())?;
+        self.fill_frame(port, batch, range.clone(), now)?;
         let call = Call { port, batch, range: range.clone(), watermark: self.watermark, now };
-        let result = call.run(&mut *self.guest, self.state.as_ref(), &mut self.scratch);
-        match result.and_then(|effects| self.check(&effects).map(|()| effects)) {
+        let result = call.run(&mut *self.guest, self.state.as_deref(), &self.reads, &mut self.scratch);
+        match result.and_then(|effects| self.check(&effects, port).map(|()| effects)) {
             Ok(effects) => {
-                if let Some(state) = &mut self.state {
-                    state.apply(&effects.updates);
+                if let Some(state) = &self.state {
+                    state.borrow_mut().apply(&effects);
                 }
                 Ok(effects)
             }
@@ -132,44 +158,47 @@ impl OperatorSubtask {
         }
     }
 
-    /// Checks all effects of a call; what passes applies without failing.
-    fn check(&self, effects: &Effects) -> Result<(), GuestFault> {
-        let rows = self.state.as_ref().map_or(0, |state| state.frame().len());
-        let written = self.allowed(rows, FaultPhase::Data).check(effects)?;
-        self.check_room(written, rows)
+    /// Checks all effects of a call for records of a port; what passes applies without failing.
+    fn check(&self, effects: &Effects, port: u32) -> Result<(), GuestFault> {
+        let may_broadcast = self.descriptor().is_broadcast(port);
+        self.check_effects(effects, FaultPhase::Data, may_broadcast)
     }
 
-    fn fill_frame(&mut self, batch: &Batch, range: Range<usize>) -> Result<(), TaskFailure> {
-        let Some(state) = &mut self.state else {
+    fn check_effects(&self, effects: &Effects, phase: FaultPhase, may_broadcast: bool) -> Result<(), GuestFault> {
+        let state = self.state.as_ref().map(|state| state.borrow());
+        let (descriptor, limits) = (self.descriptor(), &self.info.limits);
+        let frame = state.as_ref().map(|state| state.frame());
+        let written = Allowed { descriptor, limits, frame, may_broadcast, phase }.check(effects)?;
+        let Some(state) = state.filter(|_| written > 0) else {
             return Ok(());
         };
+        let full = |full: StateFull| GuestFault::new(FaultCode::StateQuota, phase, full.to_string());
+        state.check_room(written).map_err(full)
+    }
+
+    fn fill_frame(&mut self, port: u32, batch: &Batch, range: Range<usize>, now: Now) -> Result<(), TaskFailure> {
+        let Some(state) = &self.state else {
+            return Ok(());
+        };
+        if !self.descriptor().is_keyed() || self.descriptor().is_broadcast(port) {
+            state.borrow_mut().clear_frame(now.processing_time);
+            return Ok(());
+        }
         let Some(keys) = &batch.keys else {
             let code = "record-without-key";
             return Err(TaskFailure::rejected(self.id.clone(), code, "a record without a key reached a keyed operator".into()));
         };
         let slice = keys.slice(range.start, range.end);
-        if slice.data().len() > self.info.limits.key_bytes as usize
-            && let Some(key) = slice.iter().find(|key| key.len() > self.info.limits.key_bytes as usize)
+        let limit = (self.info.limits.key_bytes as usize).min(KEY_BYTES_MAX);
+        if slice.data().len() > limit
+            && let Some(key) = slice.iter().find(|key| key.len() > limit)
         {
-            let text = format!("a key of {} bytes exceeds the limit of {}", key.len(), self.info.limits.key_bytes);
+            let text = format!("a key of {} bytes exceeds the limit of {limit}", key.len());
             return Err(TaskFailure::rejected(self.id.clone(), "key-too-large", text));
         }
         let hashes = batch.hashes.get(range).unwrap_or_default();
-        state.fill_frame(slice, hashes).map_err(|error| TaskFailure::internal(self.id.clone(), error.to_string()))
-    }
-
-    fn allowed(&self, rows: usize, phase: FaultPhase) -> Allowed<'_> {
-        Allowed { descriptor: self.factory.descriptor(), limits: &self.info.limits, rows, phase }
-    }
-
-    fn check_room(&self, written: u64, rows: usize) -> Result<(), GuestFault> {
-        let Some(state) = self.state.as_ref().filter(|_| written > 0) else {
-            return Ok(());
-        };
-        let keys: usize = (0..rows).map(|row| state.frame().key(row).len()).sum();
-        state
-            .check_room(written + keys as u64)
-            .map_err(|full| GuestFault::new(FaultCode::StateQuota, FaultPhase::Data, full.to_string()))
+        let filled = state.borrow_mut().fill_frame(slice, hashes, now.processing_time);
+        filled.map_err(|error| TaskFailure::internal(self.id.clone(), error.to_string()))
     }
 
     /// All inputs have ended.
@@ -177,11 +206,17 @@ impl OperatorSubtask {
         if std::mem::replace(&mut self.finished, true) {
             return Ok(Vec::new());
         }
-        let result = self.guest.finish(self.watermark, now.processing_time).and_then(|effects| {
-            self.allowed(0, FaultPhase::Finish).check(&effects)?;
-            Ok(effects.outputs)
-        });
-        let outputs = result.map_err(|fault| TaskFailure::fault(self.id.clone(), fault, FaultPosition::end_of_input()))?;
+        if let Some(state) = &self.state {
+            state.borrow_mut().clear_frame(now.processing_time);
+        }
+        let result = self.guest.finish(self.watermark, now.processing_time);
+        let result = result.and_then(|effects| self.check_effects(&effects, FaultPhase::Finish, false).map(|()| effects));
+        if let (Ok(effects), Some(state)) = (&result, &self.state) {
+            state.borrow_mut().apply(effects);
+        }
+        let outputs = result
+            .map(|effects| effects.outputs)
+            .map_err(|fault| TaskFailure::fault(self.id.clone(), fault, FaultPosition::end_of_input()))?;
         self.records_out += outputs.iter().map(|output| output.values.len() as u64).sum::<u64>();
         Ok(outputs)
     }
@@ -212,11 +247,12 @@ impl OperatorSubtask {
         let Ok(mut guest) = self.factory.open_probe(&self.info) else {
             return false;
         };
-        if self.fill_frame(batch, range.clone()).is_err() {
+        if self.fill_frame(port, batch, range.clone(), now).is_err() {
             return false;
         }
         let call = Call { port, batch, range, watermark: self.watermark, now };
-        let result = call.run(&mut *guest, self.state.as_ref(), &mut self.scratch).and_then(|effects| self.check(&effects));
+        let result = call.run(&mut *guest, self.state.as_deref(), &self.reads, &mut self.scratch);
+        let result = result.and_then(|effects| self.check(&effects, port));
         result.is_err_and(|fault| fault.code == code)
     }
 }
@@ -232,21 +268,29 @@ struct Call<'a> {
 
 impl Call<'_> {
     /// Calls the guest with the frame that the state was filled with last.
-    fn run(&self, guest: &mut dyn Guest, state: Option<&KeyedState>, scratch: &mut Vec<u8>) -> Result<Effects, GuestFault> {
+    fn run(
+        &self,
+        guest: &mut dyn Guest,
+        state: Option<&SharedState>,
+        reads: &Rc<dyn StateReads>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<Effects, GuestFault> {
         let Range { start, end } = self.range;
+        // Borrowed shared: the guest may read meanwhile.
+        let state = state.map(RefCell::borrow);
         let (times, untimed) = self.batch.timestamps.slice(start, end, scratch);
         let input = InputBatch {
             port: self.port,
             watermark: self.watermark,
             processing_time: self.now.processing_time,
-            rows: state.map_or(&[], |state| state.frame().rows()),
+            rows: state.as_ref().map_or(&[], |state| state.frame().rows()),
             times,
             untimed,
             values: self.batch.values.slice(start, end),
         };
-        match state {
-            Some(state) => state.frame().with_view(|frame| guest.process_batch(&input, frame)),
-            None => guest.process_batch(&input, &KeyedFrame { keys: BytesSlice::EMPTY, states: &[] }),
+        match &state {
+            Some(state) => state.frame().with_view(|frame| guest.process_batch(&input, frame, reads)),
+            None => guest.process_batch(&input, &KeyedFrame { keys: BytesSlice::EMPTY, states: &[] }, reads),
         }
     }
 }

@@ -1,33 +1,49 @@
 //! Validation of a call's effects, as a whole, before any of them applies. What passes can be applied without failing.
 
-use crate::guest::{Descriptor, EffectLimits, Effects, FaultCode, FaultPhase, GuestFault, Output, StateKind, StateUpdate, op};
+use crate::column::BytesColumn;
+use crate::guest::{
+    Descriptor, EffectLimits, Effects, EntryUpdate, FaultCode, FaultPhase, GuestFault, OperatorUpdate, Output, StateKind,
+    StateUpdate, op,
+};
+use crate::state::{Frame, KEY_BYTES_MAX};
 
 /// What one call was given, and may return.
 pub(super) struct Allowed<'a> {
     pub(super) descriptor: &'a Descriptor,
     pub(super) limits: &'a EffectLimits,
-    /// Rows of the call's frame.
-    pub(super) rows: usize,
+    /// The rows of the call; `None` for an operator without state.
+    pub(super) frame: Option<&'a Frame>,
+    /// Whether every subtask makes the same call, so that broadcast state may be written.
+    pub(super) may_broadcast: bool,
     pub(super) phase: FaultPhase,
 }
 
+/// What a call's updates write.
+#[derive(Default)]
+struct Written {
+    /// Bytes that count against the call's budget.
+    budget: u64,
+    /// Bytes that the state must have room for, at most.
+    room: u64,
+}
+
 impl Allowed<'_> {
-    /// Checks effects. Returns the bytes that their state updates write.
+    /// Checks effects. Returns the bytes that the state needs for them, at most.
     pub(super) fn check(&self, effects: &Effects) -> Result<u64, GuestFault> {
         let timers = &effects.timers;
         let timer_counts = [timers.rows.len(), timers.ops.len(), timers.times.len(), timers.tags.len()];
         if timer_counts != [0; 4] {
             return Err(self.abi("timers are set, but none were declared".into()));
         }
-        if let Some(entries) = effects.entries.first() {
-            return Err(self.abi(format!("slot {} is not a map", entries.slot)));
-        }
-        if let Some(update) = effects.operator_updates.first() {
-            return Err(self.abi(format!("slot {} is not operator or broadcast state", update.slot)));
-        }
-        let mut write_bytes = 0;
+        let mut written = Written::default();
         for update in &effects.updates {
-            self.check_update(update, &mut write_bytes)?;
+            self.check_update(update, &mut written)?;
+        }
+        for update in &effects.entries {
+            self.check_entries(update, &mut written)?;
+        }
+        for update in &effects.operator_updates {
+            self.check_own(update, &mut written)?;
         }
         let (mut records, mut bytes) = (0, 0);
         for output in &effects.outputs {
@@ -43,34 +59,135 @@ impl Allowed<'_> {
             );
             return Err(GuestFault::new(FaultCode::GuestOutput, self.phase, text));
         }
-        Ok(write_bytes)
+        if written.room > 0
+            && let Some(frame) = self.frame
+        {
+            // Each slot may have to store the keys of all rows.
+            let keys: usize = (0..frame.len()).map(|row| frame.key(row).len()).sum();
+            written.room += (keys * effects.updates.len().min(self.descriptor.slots.len())) as u64;
+        }
+        Ok(written.room)
     }
 
-    fn check_update(&self, update: &StateUpdate, write_bytes: &mut u64) -> Result<(), GuestFault> {
+    fn check_update(&self, update: &StateUpdate, written: &mut Written) -> Result<(), GuestFault> {
         let slot = update.slot;
-        let declared = self.descriptor.slots.get(slot as usize);
-        if declared.is_none_or(|declared| declared.kind != StateKind::Value) {
-            return Err(self.abi(format!("slot {slot} is not a declared value slot")));
-        }
+        let allowed: &[u8] = match self.kind(slot) {
+            Some(StateKind::Value) => &[op::PUT, op::DELETE],
+            Some(StateKind::List) => &[op::APPEND, op::CLEAR],
+            Some(StateKind::Map) => &[op::CLEAR],
+            _ => return Err(self.abi(format!("slot {slot} is not a declared value, list or map slot"))),
+        };
         let count = update.rows.len();
         if update.ops.len() != count || update.values.len() != count {
             let (ops, values) = (update.ops.len(), update.values.len());
             return Err(self.abi(format!("an update of slot {slot} has {count} rows, {ops} ops and {values} values")));
         }
-        if let Some(row) = update.rows.iter().find(|row| **row as usize >= self.rows) {
-            return Err(self.abi(format!("an update of slot {slot} names row {row} of {}", self.rows)));
+        self.check_rows(slot, &update.rows)?;
+        self.check_ops(slot, &update.ops, allowed)?;
+        self.check_values(&update.values, written)
+    }
+
+    fn check_entries(&self, update: &EntryUpdate, written: &mut Written) -> Result<(), GuestFault> {
+        let slot = update.slot;
+        if self.kind(slot) != Some(StateKind::Map) {
+            return Err(self.abi(format!("slot {slot} is not a declared map slot")));
         }
-        if let Some(other) = update.ops.iter().find(|other| !matches!(**other, op::PUT | op::DELETE)) {
-            return Err(self.abi(format!("an update of slot {slot} has op {other}, which value state does not know")));
+        let count = update.rows.len();
+        let (ops, keys, values) = (update.ops.len(), update.entry_keys.len(), update.values.len());
+        if [ops, keys, values] != [count; 3] {
+            let text =
+                format!("an entry update of slot {slot} has {count} rows, {ops} ops, {keys} entry keys and {values} values");
+            return Err(self.abi(text));
         }
+        self.check_rows(slot, &update.rows)?;
+        self.check_ops(slot, &update.ops, &[op::PUT, op::DELETE])?;
+        self.check_entry_keys(&update.entry_keys, written)?;
+        let frame = self.frame.filter(|_| count > 0);
+        for (row, entry_key) in update.rows.iter().zip(update.entry_keys.iter()) {
+            let key_bytes = frame.map_or(0, |frame| frame.key(*row as usize).len());
+            if key_bytes + entry_key.len() > KEY_BYTES_MAX {
+                let bytes = entry_key.len();
+                let text = format!("an entry key of {bytes} bytes and its key exceed {KEY_BYTES_MAX} bytes together");
+                return Err(self.write_budget(text));
+            }
+            written.room += key_bytes as u64;
+        }
+        self.check_values(&update.values, written)
+    }
+
+    fn check_own(&self, update: &OperatorUpdate, written: &mut Written) -> Result<(), GuestFault> {
+        let slot = update.slot;
+        let kind = self.kind(slot);
+        let allowed: &[u8] = match kind {
+            Some(StateKind::ListSplit | StateKind::ListUnion) => &[op::APPEND, op::CLEAR],
+            Some(StateKind::Broadcast) if !self.may_broadcast => {
+                return Err(self.abi(format!("broadcast slot {slot} is written in a call that not every subtask makes")));
+            }
+            Some(StateKind::Broadcast) => &[op::PUT, op::DELETE, op::CLEAR],
+            _ => return Err(self.abi(format!("slot {slot} is not a declared operator or broadcast slot"))),
+        };
+        let count = update.ops.len();
+        let (keys, values) = (update.entry_keys.len(), update.values.len());
+        if [keys, values] != [count; 2] {
+            let text = format!("an operator update of slot {slot} has {count} ops, {keys} entry keys and {values} values");
+            return Err(self.abi(text));
+        }
+        self.check_ops(slot, &update.ops, allowed)?;
+        if kind != Some(StateKind::Broadcast) && update.entry_keys.bytes() > 0 {
+            return Err(self.abi(format!("an update of list slot {slot} has entry keys")));
+        }
+        self.check_entry_keys(&update.entry_keys, written)?;
+        self.check_values(&update.values, written)
+    }
+
+    fn kind(&self, slot: u32) -> Option<StateKind> {
+        self.descriptor.slots.get(slot as usize).map(|declared| declared.kind)
+    }
+
+    fn check_rows(&self, slot: u32, rows: &[u32]) -> Result<(), GuestFault> {
+        let there = self.frame.map_or(0, Frame::len);
+        match rows.iter().find(|row| **row as usize >= there) {
+            Some(row) => Err(self.abi(format!("an update of slot {slot} names row {row} of {there}"))),
+            None => Ok(()),
+        }
+    }
+
+    fn check_ops(&self, slot: u32, ops: &[u8], allowed: &[u8]) -> Result<(), GuestFault> {
+        match ops.iter().find(|other| !allowed.contains(other)) {
+            Some(other) => {
+                let kind = self.kind(slot).map_or("no", StateKind::name);
+                Err(self.abi(format!("an update of slot {slot} has op {other}, which {kind} state does not know")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn check_entry_keys(&self, keys: &BytesColumn, written: &mut Written) -> Result<(), GuestFault> {
+        let limit = (self.limits.key_bytes as usize).min(KEY_BYTES_MAX);
+        if keys.bytes() > limit
+            && let Some(key) = keys.iter().find(|key| key.len() > limit)
+        {
+            return Err(self.write_budget(format!("an entry key of {} bytes exceeds the limit of {limit}", key.len())));
+        }
+        self.spend(keys.bytes(), written)
+    }
+
+    fn check_values(&self, values: &BytesColumn, written: &mut Written) -> Result<(), GuestFault> {
         let limit = self.limits.value_bytes as usize;
-        if update.values.bytes() > limit
-            && let Some(value) = update.values.iter().find(|value| value.len() > limit)
+        if values.bytes() > limit
+            && let Some(value) = values.iter().find(|value| value.len() > limit)
         {
             return Err(self.write_budget(format!("a state value of {} bytes exceeds the limit of {limit}", value.len())));
         }
-        *write_bytes += update.values.bytes() as u64;
-        if *write_bytes > u64::from(self.limits.write_bytes) {
+        // A value's stamp, a chunk's number and counts take room even where the value is empty.
+        written.room += 16 * values.len() as u64;
+        self.spend(values.bytes(), written)
+    }
+
+    fn spend(&self, bytes: usize, written: &mut Written) -> Result<(), GuestFault> {
+        written.budget += bytes as u64;
+        written.room += bytes as u64;
+        if written.budget > u64::from(self.limits.write_bytes) {
             return Err(self.write_budget(format!("state writes of one call exceed {} bytes", self.limits.write_bytes)));
         }
         Ok(())

@@ -6,6 +6,7 @@ mod diagnostics;
 mod execute;
 mod failure;
 mod inspect;
+mod interrupt;
 mod observe;
 mod plan;
 mod progress;
@@ -14,6 +15,7 @@ mod state;
 mod stored;
 mod terminal;
 mod upkeep;
+mod usage;
 mod verbs;
 mod wiring;
 mod work;
@@ -24,6 +26,7 @@ use clap::Parser;
 
 use arguments::{Arguments, CheckpointVerb, StateVerb, Verb};
 use failure::Failure;
+use interrupt::Interrupts;
 use terminal::Terminal;
 
 /// How a command ended, for scripts. Documented in `docs/cli.md`.
@@ -39,7 +42,7 @@ pub(crate) enum Exit {
     Storage = 3,
     /// Something this needs is missing: a tool, a file, a permission, room.
     Environment = 4,
-    /// Interrupted twice: stopped at once, without a last checkpoint.
+    /// Interrupted twice, or before a job began: stopped at once, without a last checkpoint.
     Interrupted = 130,
 }
 
@@ -54,23 +57,22 @@ pub(crate) fn main() -> ExitCode {
     // clap exits with 2 for a wrong command line, and with 0 for --help.
     let arguments = Arguments::parse();
     let terminal = Terminal::new(&arguments.global);
-    let exit = match dispatch(arguments.verb, &terminal) {
+    interrupt::guarded(terminal, move |interrupts| match dispatch(arguments.verb, &terminal, interrupts) {
         Ok(exit) => exit,
         Err(failure) => {
             terminal.failure(&failure);
             failure.exit
         }
-    };
-    exit.into()
+    })
 }
 
-fn dispatch(verb: Verb, terminal: &Terminal) -> Result<Exit, Failure> {
+fn dispatch(verb: Verb, terminal: &Terminal, interrupts: &Interrupts) -> Result<Exit, Failure> {
     match verb {
         Verb::New(arguments) => verbs::new(&arguments, terminal),
         Verb::Build(arguments) => verbs::build(&arguments, terminal),
         Verb::Inspect(arguments) => inspect::inspect(&arguments, terminal),
         Verb::Check(arguments) => run::check(&arguments, terminal),
-        Verb::Run(arguments) => run::run(&arguments, terminal),
+        Verb::Run(arguments) => run::run(&arguments, terminal, interrupts),
         Verb::Checkpoint(CheckpointVerb::List(arguments)) => checkpoints::list(&arguments, terminal),
         Verb::Checkpoint(CheckpointVerb::Show(arguments)) => checkpoints::show(&arguments, terminal),
         Verb::Checkpoint(CheckpointVerb::Diff(arguments)) => upkeep::diff(&arguments, terminal),

@@ -14,6 +14,7 @@ use cofferdam_dataflow::ids::OperatorId;
 use super::Exit;
 use super::arguments::{CheckArguments, PrepareArguments, RunArguments};
 use super::failure::Failure;
+use super::interrupt::Interrupts;
 use super::plan::{ComponentFacts, Facts, Plan};
 use super::progress::Progress;
 use super::terminal::Terminal;
@@ -47,7 +48,7 @@ pub(super) fn check(arguments: &CheckArguments, terminal: &Terminal) -> Result<E
 }
 
 /// Runs a pipeline. Text goes to standard error: standard output is the console sink's.
-pub(super) fn run(arguments: &RunArguments, terminal: &Terminal) -> Result<Exit, Failure> {
+pub(super) fn run(arguments: &RunArguments, terminal: &Terminal, interrupts: &Interrupts) -> Result<Exit, Failure> {
     let prepared = prepare(&arguments.file, &arguments.prepare, terminal)?;
     if terminal.is_json() {
         refuse_console(&prepared.file)?;
@@ -58,7 +59,7 @@ pub(super) fn run(arguments: &RunArguments, terminal: &Terminal) -> Result<Exit,
     let options = StartOptions { fresh: arguments.fresh, allow_rewind: arguments.allow_rewind };
     let mut progress = Progress::new(*terminal);
     let mut exit = Exit::Done;
-    execute::execute(&prepared, options, &mut |event: &RunEvent| {
+    execute::execute(&prepared, options, interrupts, &mut |event: &RunEvent| {
         exit = match event {
             RunEvent::Failed { code, .. } => exit_of(code),
             RunEvent::Interrupted { .. } => Exit::Interrupted,

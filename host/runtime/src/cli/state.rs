@@ -50,6 +50,7 @@ pub(super) fn ls(arguments: &ShowArguments, terminal: &Terminal) -> Result<Exit,
             work.done(done, total);
             let part = slot.group_size(group).map_err(|error| failure(&error))?;
             size.keys += part.keys;
+            size.entries += part.entries;
             size.key_groups += part.key_groups;
             size.stored_bytes += part.stored_bytes;
             done += 1;
@@ -71,7 +72,11 @@ fn ls_text(checkpoint: CheckpointId, slots: &[Listed], paint: Paint) -> String {
         let name = paint.paint(Style::Strong, format_args!("{}/{}", info.operator, one_line(&info.slot)));
         let keys = if size.keys == 1 { "key" } else { "keys" };
         // Writing to a string cannot fail; so below.
-        let _ = write!(text, "  {name}  {} {keys}, {} stored", size.keys, format_bytes(size.stored_bytes));
+        let _ = write!(text, "  {name}  {} {keys}, ", size.keys);
+        if size.entries != size.keys {
+            let _ = write!(text, "{} entries, ", size.entries);
+        }
+        let _ = write!(text, "{} stored", format_bytes(size.stored_bytes));
         let _ = match info.kind.is_empty() {
             true => writeln!(text, ", not declared"),
             false => writeln!(text, ", {} in {} {}", info.kind, one_line(&info.codec), one_line(&info.schema)),
@@ -80,27 +85,43 @@ fn ls_text(checkpoint: CheckpointId, slots: &[Listed], paint: Paint) -> String {
     text
 }
 
-/// Shows the value of a key.
+/// Shows what a key has: its value, or all its entries.
 pub(super) fn get(arguments: &GetArguments, terminal: &Terminal) -> Result<Exit, Failure> {
     let key = key_of(&arguments.key)?;
     let (checkpoint, mut slot) = open_slot(&arguments.slot)?;
-    let group = slot.group_of(&key);
-    let found = slot.get(&key).map_err(|error| failure(&error))?;
-    let mut value = match &found {
-        Some(value) => entry_json(slot.info(), &StoredEntry { group, key: key.clone(), value: value.clone() }),
-        None => {
-            let info = slot.info();
-            json!({ "operator": info.operator, "slot": info.slot, "key_group": group.0, "key": show_bytes(&key), "value": null })
+    let found = slot.entries_of(&key).map_err(|error| failure(&error))?;
+    let mut lines = terminal.lines();
+    if found.is_empty() {
+        let (operator, name) = (&slot.info().operator, &slot.info().slot);
+        let value = json!({
+            "event": "state-missing", "checkpoint": checkpoint.id().0, "operator": operator, "slot": name, "key": show_bytes(&key),
+        });
+        let none = format!("checkpoint {} has nothing for this key", checkpoint.id());
+        lines.line(&value, |paint| paint.paint(Style::Faint, none))?;
+    }
+    for entry in &found {
+        let mut value = entry_json(slot.info(), entry);
+        value["event"] = "state-entry".into();
+        let is_read = lines.line(&value, |paint| match place_of(entry) {
+            None => shown(slot.info(), entry),
+            Some(place) => format!("{}\t{}", paint.paint(Style::Strong, place), shown(slot.info(), entry)),
+        })?;
+        if !is_read {
+            break;
         }
-    };
-    value["event"] = "state-entry".into();
-    value["found"] = found.is_some().into();
-    value["checkpoint"] = checkpoint.id().0.into();
-    terminal.result(&value, |paint| match &found {
-        Some(found) => render(&slot.info().codec, &slot.info().schema, found).line(),
-        None => paint.paint(Style::Faint, format_args!("checkpoint {} has no value for this key", checkpoint.id())),
-    })?;
+    }
+    lines.end()?;
     Ok(Exit::Done)
+}
+
+/// Returns which of a key's entries it is; `None` if a key has one value only.
+fn place_of(entry: &StoredEntry) -> Option<String> {
+    let index = entry.index.map(|index| index.to_string());
+    entry.entry_key.as_deref().map(show_bytes).or(index)
+}
+
+fn shown(info: &SlotInfo, entry: &StoredEntry) -> String {
+    render(&info.codec, &info.schema, &entry.value).line()
 }
 
 /// Shows entries as they come.
@@ -114,11 +135,9 @@ pub(super) fn scan(arguments: &ScanArguments, terminal: &Terminal) -> Result<Exi
         if left == 0 {
             break;
         }
-        for (key, value) in slot.group(group).map_err(|error| failure(&error))? {
-            if !key.starts_with(&prefix) {
-                continue;
-            }
-            if left == 0 || !print(&mut lines, slot.info(), StoredEntry { group, key, value })? {
+        let entries = slot.group(group).map_err(|error| failure(&error))?;
+        for entry in entries.iter().filter(|entry| entry.key.starts_with(&prefix)) {
+            if left == 0 || !print(&mut lines, slot.info(), entry)? {
                 break 'all;
             }
             left -= 1;
@@ -128,12 +147,12 @@ pub(super) fn scan(arguments: &ScanArguments, terminal: &Terminal) -> Result<Exi
     Ok(Exit::Done)
 }
 
-fn print(lines: &mut super::terminal::Lines, info: &SlotInfo, entry: StoredEntry) -> Result<bool, Failure> {
-    let mut value = entry_json(info, &entry);
+fn print(lines: &mut super::terminal::Lines, info: &SlotInfo, entry: &StoredEntry) -> Result<bool, Failure> {
+    let mut value = entry_json(info, entry);
     value["event"] = "state-entry".into();
     lines.line(&value, |paint| {
-        let shown = render(&info.codec, &info.schema, &entry.value).line();
-        format!("{}\t{shown}\n", paint.paint(Style::Strong, show_bytes(&entry.key)))
+        let place = place_of(entry).map_or_else(String::new, |place| format!("\t{place}"));
+        format!("{}{place}\t{}\n", paint.paint(Style::Strong, show_bytes(&entry.key)), shown(info, entry))
     })
 }
 
@@ -221,6 +240,15 @@ fn entry_json(info: &SlotInfo, entry: &StoredEntry) -> Value {
     if let Some(raw) = shown.raw(&entry.value) {
         value["raw"] = raw.into();
     }
+    if let Some(entry_key) = &entry.entry_key {
+        value["entry_key"] = show_bytes(entry_key).into();
+    }
+    if let Some(index) = entry.index {
+        value["index"] = index.into();
+    }
+    if let Some(used_ms) = entry.used_ms {
+        value["used_ms"] = used_ms.into();
+    }
     value
 }
 
@@ -245,7 +273,7 @@ pub(super) fn failure(error: &StoredError) -> Failure {
     let storage = |code| Failure::new(Exit::Storage, Diagnostic::new(code, chain(error)));
     match error {
         StoredError::NoCheckpoint { .. } => storage("no-checkpoint"),
-        StoredError::NoSlot { .. } => Diagnostic::new("no-slot", error.to_string()).into(),
+        StoredError::NoSlot { .. } | StoredError::WrongKind { .. } => Diagnostic::new("no-slot", error.to_string()).into(),
         StoredError::Gone(_) => storage("checkpoint-gone"),
         StoredError::Storage(error) | StoredError::Segment(SegmentError::Storage(error)) => storage_failure(error),
         _ => storage("checkpoint-damaged"),
@@ -263,17 +291,17 @@ mod tests {
 
     fn info() -> SlotInfo {
         let [operator, slot, kind, codec] = ["count", "n", "value", "json"].map(str::to_owned);
-        SlotInfo { operator, slot, kind, codec, schema: "u64\u{1b}".into() }
+        SlotInfo { operator, slot, kind, codec, schema: "u64\u{1b}".into(), ttl_ms: 0 }
     }
 
     #[test]
     fn state_is_listed_with_what_its_operator_declared() {
-        let size = SlotSize { keys: 1, key_groups: 1, stored_bytes: 2048 };
+        let size = SlotSize { keys: 1, entries: 3, key_groups: 1, stored_bytes: 2048 };
         let stray = SlotInfo { kind: String::new(), slot: "old".into(), ..info() };
         let slots = [Listed { info: info(), size }, Listed { info: stray, size: SlotSize::default() }];
         let expected = "\
 state in checkpoint 7
-  count/n  1 key, 2 KiB stored, value in json u64\u{fffd}
+  count/n  1 key, 3 entries, 2 KiB stored, value in json u64\u{fffd}
   count/old  0 keys, 0 B stored, not declared
 ";
         assert_eq!(ls_text(CheckpointId(7), &slots, Paint(false)), expected);
@@ -282,9 +310,17 @@ state in checkpoint 7
 
     #[test]
     fn an_entry_has_all_its_bytes() {
-        let entry = StoredEntry { group: KeyGroup(3), key: vec![0xff], value: b"1 ".to_vec() };
+        let entry = StoredEntry {
+            group: KeyGroup(3),
+            key: vec![0xff],
+            entry_key: Some(b"m".to_vec()),
+            index: None,
+            used_ms: Some(7),
+            value: b"1 ".to_vec(),
+        };
         let expected = json!({
             "operator": "count", "slot": "n", "key_group": 3, "key": "hex:ff", "value": 1, "raw": "hex:3120",
+            "entry_key": "m", "used_ms": 7,
         });
         assert_eq!(entry_json(&info(), &entry), expected);
     }

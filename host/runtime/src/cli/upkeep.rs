@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use cofferdam::config::value::format_bytes;
-use cofferdam::stored::{self, ChangeKind, CheckpointDiff, Garbage, StoredJob, Verification, show_bytes};
+use cofferdam::stored::{self, ChangeKind, CheckpointDiff, Garbage, KeyChange, StoredJob, Verification, show_bytes};
 use cofferdam_dataflow::ids::CheckpointId;
 use serde_json::json;
 
@@ -53,7 +53,11 @@ fn diff_text(diff: &CheckpointDiff, paint: Paint) -> String {
                 ChangeKind::Removed => ('-', Style::Error),
                 ChangeKind::Changed => ('~', Style::Warning),
             };
-            let _ = writeln!(text, "    {}", paint.paint(style, format_args!("{sign} {}", show_bytes(&key.key))));
+            let _ = writeln!(
+                text,
+                "    {}",
+                paint.paint(style, format_args!("{sign} {}{}", show_bytes(&key.key), entry_key_of(key)))
+            );
         }
         let left = (slot.added + slot.removed + slot.changed).saturating_sub(slot.keys.len() as u64);
         if !slot.keys.is_empty() && left > 0 {
@@ -66,6 +70,10 @@ fn diff_text(diff: &CheckpointDiff, paint: Paint) -> String {
         let _ = writeln!(text, "  position of {} in {}: {from} -> {to}", position.source, show_bytes(position.split.as_bytes()));
     }
     text
+}
+
+fn entry_key_of(key: &KeyChange) -> String {
+    key.entry_key.as_deref().map_or_else(String::new, |entry| format!("[{}]", show_bytes(entry)))
 }
 
 /// Reads all that a checkpoint is made of.
@@ -152,7 +160,7 @@ fn gc_text(found: &Garbage, dry_run: bool, paint: Paint) -> String {
 
 #[cfg(test)]
 mod tests {
-    use cofferdam::stored::{FileCheck, KeyChange, PositionChange, SlotDiff};
+    use cofferdam::stored::{FileCheck, PositionChange, SlotDiff};
 
     use super::*;
 
@@ -167,7 +175,7 @@ mod tests {
             changed: 2,
             new_bytes: 2048,
             old_bytes: 10,
-            keys: keys.map(|(change, key)| KeyChange { change, key: key.into() }).into(),
+            keys: keys.map(|(change, key)| KeyChange { change, key: key.into(), entry_key: None }).into(),
         };
         let from = Some("line 3".into());
         let position = PositionChange { source: "lines".into(), split: "a.txt".into(), from, to: None };

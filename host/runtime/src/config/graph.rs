@@ -254,6 +254,9 @@ fn explain(file: &PipelineFile, error: &SpecError) -> Diagnostic {
         SpecError::NotRoutedByKey { to, .. } => {
             (Some(to), "bad-partition", Some("leave \"partition\" out: a keyed operator is fed by key"))
         }
+        SpecError::NotBroadcast { to, .. } => {
+            (Some(to), "bad-partition", Some("leave \"partition\" out: this input is fed by broadcast"))
+        }
         SpecError::Parallelism { node, .. } => (Some(node), "out-of-range", None),
         SpecError::NoInput { node, .. } => (Some(node), "wrong-inputs", None),
         SpecError::NoSuchPort { node, .. } => (Some(node), "no-such-port", None),

@@ -69,7 +69,8 @@ impl RunningAttempt {
             };
             let parts = Arc::clone(&parts);
             let thread = std::thread::Builder::new().name(format!("{operator}[{}]", task.subtask)).stack_size(STACK_BYTES);
-            let spawned = thread.spawn(move || worker.run(|| parts.build(&parts.definition.plan.tasks[index.0])));
+            let build = move || parts.build(&parts.definition.plan.tasks[index.0], clock.processing_time());
+            let spawned = thread.spawn(move || worker.run(build));
             match spawned {
                 Ok(thread) => running.tasks.push(RunningTask { shared: shared.clone(), commands, thread: Some(thread) }),
                 Err(error) => {
@@ -114,6 +115,7 @@ impl RunningAttempt {
 
     /// Returns what the tasks have done, with the plan's index of each.
     pub(super) fn counters(&self) -> Vec<TaskCounters> {
-        self.tasks.iter().map(|task| *task.shared.counters.lock().unwrap_or_else(PoisonError::into_inner)).collect()
+        let counters = |task: &RunningTask| task.shared.counters.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.tasks.iter().map(counters).collect()
     }
 }

@@ -1,22 +1,20 @@
-//! Builds a task on its own thread: opens connectors and guests, and loads the keyed state it begins with.
+//! Builds a task on its own thread: opens connectors and guests, and loads the state it begins with.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cofferdam_dataflow::checkpoint::restore::{RestorePlan, SubtaskRestore};
+use cofferdam_dataflow::checkpoint::restore::{LoadError, RestorePlan, SubtaskRestore};
 use cofferdam_dataflow::checkpoint::segment::SegmentError;
 use cofferdam_dataflow::checkpoint::storage::{CheckpointStorage, StorageErrorKind};
 use cofferdam_dataflow::connector::{ConnectorContext, ConnectorError, SourceFactory, Split, SplitPosition};
 use cofferdam_dataflow::graph::plan::TaskPlan;
 use cofferdam_dataflow::guest::InstanceInfo;
 use cofferdam_dataflow::ids::{Attempt, OperatorId, SubtaskId};
-use cofferdam_dataflow::key_group::KeyGroup;
-use cofferdam_dataflow::snapshot::TableId;
-use cofferdam_dataflow::state::KeyedState;
-use cofferdam_dataflow::state::entry::{Entry, EntryReader};
+use cofferdam_dataflow::state::{StateOwner, SubtaskState};
 use cofferdam_dataflow::subtask::{
     Head, Node, OperatorRestore, OperatorSubtask, SinkSubtask, SourceSubtask, Task, TaskFailure, WatermarkStrategy,
 };
+use cofferdam_dataflow::time::ProcessingTime;
 
 use super::definition::{JobDefinition, NodeParts};
 use super::snapshot_writer::error_text;
@@ -40,26 +38,17 @@ pub struct AttemptParts {
     pub seed: u64,
 }
 
-/// A restored operator's entries that do not fit.
-#[derive(Debug, thiserror::Error)]
-enum LoadError {
-    #[error(transparent)]
-    Segment(#[from] SegmentError),
-    #[error("{0}")]
-    State(String),
-}
-
-impl LoadError {
-    /// A file that cannot be read now may be readable later; one that is not what was written stays so.
-    fn into_failure(self, id: SubtaskId) -> TaskFailure {
-        let text = error_text(&self);
-        match self {
-            Self::Segment(SegmentError::Storage(error))
-                if !matches!(error.kind, StorageErrorKind::NotFound | StorageErrorKind::Damaged) =>
-            {
-                TaskFailure::connector(id, ConnectorError::transient("restore-read", text))
-            }
-            Self::Segment(_) | Self::State(_) => TaskFailure::rejected(id, "restore-damaged", text),
+/// A file that cannot be read now may be readable later; one that is not what was written stays so.
+fn load_failure(error: &LoadError, id: SubtaskId) -> TaskFailure {
+    let text = error_text(error);
+    match error {
+        LoadError::Segment(SegmentError::Storage(error))
+            if !matches!(error.kind, StorageErrorKind::NotFound | StorageErrorKind::Damaged) =>
+        {
+            TaskFailure::connector(id, ConnectorError::transient("restore-read", text))
+        }
+        LoadError::Segment(_) | LoadError::State { .. } | LoadError::Undeclared(_) => {
+            TaskFailure::rejected(id, "restore-damaged", text)
         }
     }
 }
@@ -111,13 +100,13 @@ fn splits_of(
 }
 
 impl AttemptParts {
-    /// Builds one task.
+    /// Builds one task. State that has expired by `now` is left behind.
     ///
     /// # Errors
     /// [`TaskFailure`] if a connector or a guest does not open, or state does not load.
-    pub fn build(&self, plan: &TaskPlan) -> Result<Task, TaskFailure> {
+    pub fn build(&self, plan: &TaskPlan, now: ProcessingTime) -> Result<Task, TaskFailure> {
         let max_parallelism = self.definition.spec.max_parallelism;
-        let mut states = self.load(plan)?;
+        let mut states = self.load(plan, now)?;
         let mut head = None;
         let mut nodes = Vec::new();
         for index in &plan.nodes {
@@ -177,82 +166,32 @@ impl AttemptParts {
         Ok(SourceSubtask::new(id.clone(), source, count, watermarks, restored))
     }
 
-    /// Returns the keyed state of the chain's operators, with what the checkpoint holds of it.
-    fn load(&self, plan: &TaskPlan) -> Result<BTreeMap<OperatorId, KeyedState>, TaskFailure> {
+    /// Returns the state of the chain's operators, with what the checkpoint holds of it.
+    fn load(&self, plan: &TaskPlan, now: ProcessingTime) -> Result<BTreeMap<OperatorId, SubtaskState>, TaskFailure> {
         let mut states = BTreeMap::new();
-        let mut slots: BTreeMap<TableId, usize> = BTreeMap::new();
-        let mut loading = None;
+        let owner = StateOwner {
+            max_parallelism: self.definition.spec.max_parallelism,
+            groups: plan.groups.clone(),
+            subtask: u16::try_from(plan.subtask).expect("parallelism is at most the number of key groups"),
+        };
         for index in &plan.nodes {
-            let NodeParts::Operator { factory, state_quota_bytes, .. } = &self.definition.parts[*index] else {
-                continue;
-            };
-            let descriptor = factory.descriptor();
-            if !descriptor.is_keyed() {
-                continue;
+            if let NodeParts::Operator { factory, state_quota_bytes, .. } = &self.definition.parts[*index]
+                && factory.descriptor().has_state()
+            {
+                let state = SubtaskState::new(owner.clone(), &factory.descriptor().slots, self.seed, *state_quota_bytes);
+                states.insert(self.definition.spec.nodes[*index].id.clone(), state);
             }
-            let operator = &self.definition.spec.nodes[*index].id;
-            for (slot, declared) in descriptor.slots.iter().enumerate() {
-                slots.insert(TableId { operator: operator.clone(), slot: declared.name.clone() }, slot);
-            }
-            let max_parallelism = self.definition.spec.max_parallelism;
-            let state =
-                KeyedState::new(max_parallelism, plan.groups.clone(), descriptor.slots.len(), self.seed, *state_quota_bytes);
-            loading.get_or_insert_with(|| SubtaskId { operator: operator.clone(), index: plan.subtask });
-            states.insert(operator.clone(), state);
         }
         let task = self.restore.as_ref().and_then(|restore| restore.tasks.get(plan.index.0));
-        if let (Some(task), Some(id)) = (task, loading) {
-            let mut chains = ChainSizes::default();
-            let result = task.read(&*self.storage, |table, group, bytes| {
-                let (Some(state), Some(slot)) = (states.get_mut(&table.operator), slots.get(table)) else {
-                    return Err(LoadError::State(format!("\"{}\" of \"{}\" is not declared", table.slot, table.operator)));
-                };
-                chains.note(table, group, bytes);
-                apply(state, *slot, group, bytes)
-            });
-            result.map_err(|error| error.into_failure(id))?;
-            for part in &task.tables {
-                for (group, chain) in &part.groups {
-                    let (Some(state), Some(slot)) = (states.get_mut(&part.table.operator), slots.get(&part.table)) else {
-                        continue;
-                    };
-                    let deltas = u32::try_from(chain.len().saturating_sub(1)).unwrap_or(u32::MAX);
-                    state.restored_group(*slot, *group, deltas, chains.delta_bytes(&part.table, *group, deltas));
-                }
-            }
+        let first = states.keys().next().cloned();
+        if let (Some(task), Some(operator)) = (task, first) {
+            let id = SubtaskId { operator, index: plan.subtask };
+            task.load(&*self.storage, &mut states, now).map_err(|error| load_failure(&error, id))?;
         }
         Ok(states)
     }
 }
 
-/// How much was read of each key group, to know when its increments outweigh it.
-#[derive(Default)]
-struct ChainSizes(BTreeMap<(TableId, KeyGroup), u64>);
-
-impl ChainSizes {
-    fn note(&mut self, table: &TableId, group: KeyGroup, bytes: &[u8]) {
-        *self.0.entry((table.clone(), group)).or_default() += bytes.len() as u64;
-    }
-
-    /// The increments' share, taking the base for as large as they are on average.
-    fn delta_bytes(&self, table: &TableId, group: KeyGroup, deltas: u32) -> u64 {
-        let all = self.0.get(&(table.clone(), group)).copied().unwrap_or(0);
-        all / (u64::from(deltas) + 1) * u64::from(deltas)
-    }
-}
-
 fn context(plan: &TaskPlan, id: &SubtaskId) -> ConnectorContext {
     ConnectorContext { id: id.operator.clone(), subtask: id.index, parallelism: plan.parallelism }
-}
-
-fn apply(state: &mut KeyedState, slot: usize, group: KeyGroup, bytes: &[u8]) -> Result<(), LoadError> {
-    for entry in EntryReader::new(bytes) {
-        match entry.map_err(|error| LoadError::State(error.to_string()))? {
-            Entry::Put { key, value } => {
-                state.restore_put(slot, group, key, value).map_err(|full| LoadError::State(full.to_string()))?;
-            }
-            Entry::Delete { key } => state.restore_delete(slot, group, key),
-        }
-    }
-    Ok(())
 }

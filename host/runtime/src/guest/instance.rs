@@ -2,11 +2,12 @@
 
 use std::array;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use cofferdam_dataflow::column::BytesSlice;
 use cofferdam_dataflow::guest::{
-    Effects, FaultCode, FaultPhase, Guest, GuestFault, GuestUsage, InputBatch, InstanceInfo, KeyedFrame, StateColumn,
+    Effects, FaultCode, FaultPhase, Guest, GuestFault, GuestUsage, InputBatch, InstanceInfo, KeyedFrame, StateColumn, StateReads,
 };
 use cofferdam_dataflow::ids::OperatorId;
 use cofferdam_dataflow::time::{ProcessingTime, Watermark};
@@ -135,7 +136,12 @@ impl WasmGuest {
 }
 
 impl Guest for WasmGuest {
-    fn process_batch(&mut self, batch: &InputBatch<'_>, frame: &KeyedFrame<'_>) -> Result<Effects, GuestFault> {
+    fn process_batch(
+        &mut self,
+        batch: &InputBatch<'_>,
+        frame: &KeyedFrame<'_>,
+        _reads: &Rc<dyn StateReads>,
+    ) -> Result<Effects, GuestFault> {
         let fuel = (self.limits.data_fuel(batch.values.len()), price::input(batch, frame));
         let mut scratch = std::mem::take(&mut self.scratch);
         if scratch.states.len() < frame.states.len() {

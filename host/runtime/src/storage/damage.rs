@@ -103,7 +103,7 @@ fn checkpoint(files: &SimulatedFiles) -> CheckpointManifest {
             subtask("lines", SubtaskPart::Source { positions: vec![position] }),
             subtask("count", SubtaskPart::Operator { slots: vec![slot()] }),
         ],
-        state: StateChains::default().advance(&[first]).advance(&[second]),
+        state: StateChains::default().advance(&[first], &[]).advance(&[second], &[]),
     };
     storage.publish_manifest(Attempt(1), CheckpointId(2), &manifest.encode()).unwrap();
     storage.mark_committed(CheckpointId(2)).unwrap();
@@ -144,6 +144,7 @@ fn restore(files: &SimulatedFiles, verify: bool) -> Result<(State, CheckpointMan
                 match entry {
                     Entry::Put { key, value } => drop(state.insert(key.to_vec(), value.to_vec())),
                     Entry::Delete { key } => drop(state.remove(key)),
+                    Entry::Clear { .. } => panic!("there is none in this checkpoint"),
                 }
             }
             Ok::<(), SegmentError>(())

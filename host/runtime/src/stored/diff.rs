@@ -5,10 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use cofferdam_dataflow::checkpoint::contents::{GroupContents, StateContents};
 use cofferdam_dataflow::checkpoint::manifest::CheckpointManifest;
 use cofferdam_dataflow::connector::SplitPosition;
+use cofferdam_dataflow::guest::StateKind;
 use cofferdam_dataflow::key_group::KeyGroup;
 use cofferdam_dataflow::snapshot::{SubtaskPart, TableId};
+use cofferdam_dataflow::state::entry::split_ordered_key;
 use serde::{Serialize, Serializer};
 
+use super::job::declared;
 use super::{StoredCheckpoint, StoredError, show_bytes};
 
 /// What became of a key.
@@ -31,9 +34,13 @@ pub struct KeyChange {
     /// The key.
     #[serde(serialize_with = "shown")]
     pub key: Vec<u8>,
+    /// The key in the map or, for lists, the number of a chunk of elements; `None` in slots of kind value.
+    #[serde(serialize_with = "shown_if_any", skip_serializing_if = "Option::is_none")]
+    pub entry_key: Option<Vec<u8>>,
 }
 
-/// How the state of one slot differs.
+/// How the state of one slot differs. In slots with many entries a key, each entry counts as a key; in lists, each chunk of about
+/// 4 KiB of elements.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SlotDiff {
     /// The operator.
@@ -80,6 +87,10 @@ pub struct CheckpointDiff {
     pub positions: Vec<PositionChange>,
 }
 
+fn shown_if_any<S: Serializer>(key: &Option<Vec<u8>>, serializer: S) -> Result<S::Ok, S::Error> {
+    key.as_deref().map(show_bytes).serialize(serializer)
+}
+
 fn shown<S: Serializer>(key: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&show_bytes(key))
 }
@@ -102,6 +113,8 @@ pub fn diff(
     let mut slots = Vec::new();
     for (groups, table) in work {
         let (operator, slot) = (table.operator.to_string(), table.slot.clone());
+        let slot_of = |checkpoint: &StoredCheckpoint| declared(checkpoint.manifest(), &table).map(|slot| slot.kind);
+        let is_ordered = slot_of(to).or(slot_of(from)).is_some_and(|kind| kind != StateKind::Value);
         let mut found = SlotDiff { operator, slot, ..SlotDiff::default() };
         for group in groups {
             progress(done, total);
@@ -109,7 +122,7 @@ pub fn diff(
                 let gone = |error| StoredError::from(error).of_checkpoint(checkpoint.storage().as_ref(), checkpoint.id());
                 contents.group(&table, group).map_err(gone)
             };
-            found.compare(&read(&mut old, from)?, &read(&mut new, to)?, keys_max);
+            found.compare(&read(&mut old, from)?, &read(&mut new, to)?, is_ordered, keys_max);
             done += 1;
         }
         if found.added + found.removed + found.changed > 0 {
@@ -128,7 +141,7 @@ fn differing(old: &StateContents, new: &StateContents, table: &TableId) -> Vec<K
 }
 
 impl SlotDiff {
-    fn compare(&mut self, old: &GroupContents, new: &GroupContents, keys_max: usize) {
+    fn compare(&mut self, old: &GroupContents, new: &GroupContents, is_ordered: bool, keys_max: usize) {
         let keys: BTreeSet<_> = old.keys().chain(new.keys()).collect();
         for key in keys {
             let bytes = |value: &Vec<u8>| (key.len() + value.len()) as u64;
@@ -143,7 +156,9 @@ impl SlotDiff {
             self.old_bytes += was.map_or(0, bytes);
             self.new_bytes += is.map_or(0, bytes);
             if self.keys.len() < keys_max {
-                self.keys.push(KeyChange { change, key: key.clone() });
+                let split = if is_ordered { split_ordered_key(key) } else { None };
+                let (key, entry_key) = split.map_or((&key[..], None), |(key, entry_key)| (key, Some(entry_key.to_vec())));
+                self.keys.push(KeyChange { change, key: key.to_vec(), entry_key });
             }
         }
     }

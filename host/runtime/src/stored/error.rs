@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use cofferdam_dataflow::checkpoint::segment::SegmentError;
 use cofferdam_dataflow::checkpoint::storage::{CheckpointStorage, StorageError, StorageErrorKind};
 use cofferdam_dataflow::ids::CheckpointId;
+use cofferdam_dataflow::key_group::KeyGroup;
 
 /// Stored state that cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +30,26 @@ pub enum StoredError {
         slot: String,
         /// What there is, as `operator/slot`.
         known: Vec<String>,
+    },
+    /// One value was asked for where there are many.
+    #[error("slot \"{slot}\" is of kind {kind}: a key has entries, not one value")]
+    WrongKind {
+        /// The slot.
+        slot: String,
+        /// Its kind.
+        kind: String,
+    },
+    /// An entry that no host writes, though every checksum is right.
+    #[error("checkpoint {checkpoint} is damaged: state {slot}, key group {}: {what}", .group.0)]
+    Malformed {
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+        /// `operator/slot`.
+        slot: String,
+        /// The key group.
+        group: KeyGroup,
+        /// What is wrong.
+        what: &'static str,
     },
     /// It was deleted while it was read: a running job keeps its newest checkpoints only.
     #[error("checkpoint {0} was deleted while it was read; a running job keeps its newest checkpoints only")]
@@ -58,8 +79,8 @@ impl StoredError {
     pub fn is_damage(&self) -> bool {
         let damaged = |kind| matches!(kind, StorageErrorKind::Damaged | StorageErrorKind::NotFound);
         match self {
-            Self::NoCheckpoint { .. } | Self::NoSlot { .. } | Self::Gone(_) => false,
-            Self::Manifest { .. } => true,
+            Self::NoCheckpoint { .. } | Self::NoSlot { .. } | Self::WrongKind { .. } | Self::Gone(_) => false,
+            Self::Manifest { .. } | Self::Malformed { .. } => true,
             Self::Segment(SegmentError::Storage(error)) | Self::Storage(error) => damaged(error.kind),
             Self::Segment(_) => true,
         }

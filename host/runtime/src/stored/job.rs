@@ -84,6 +84,13 @@ fn checkpoint_folder(path: &Path) -> Option<(PathBuf, CheckpointId)> {
     Some((dir.to_owned(), id))
 }
 
+/// Returns how a table's slot was declared.
+pub(super) fn declared<'a>(manifest: &'a CheckpointManifest, table: &TableId) -> Option<&'a StateSlot> {
+    let node = manifest.nodes.iter().find(|node| node.id == table.operator)?;
+    let ManifestNodeKind::Operator { slots, .. } = &node.kind else { return None };
+    slots.iter().find(|slot| slot.name == table.slot)
+}
+
 /// A completed checkpoint whose manifest has been read.
 pub struct StoredCheckpoint {
     storage: Arc<dyn CheckpointStorage>,
@@ -125,16 +132,10 @@ impl StoredCheckpoint {
             let ManifestNodeKind::Operator { slots, .. } = &node.kind else { continue };
             found.extend(slots.iter().map(|slot| SlotInfo::declared(&node.id, slot)));
         }
-        let undeclared = self.manifest.state.tables().keys().filter(|table| self.declared(table).is_none());
+        let undeclared = self.manifest.state.tables().keys().filter(|table| declared(&self.manifest, table).is_none());
         found.extend(undeclared.map(SlotInfo::undeclared).collect::<Vec<_>>());
         found.sort_by(|a, b| (&a.operator, &a.slot).cmp(&(&b.operator, &b.slot)));
         found
-    }
-
-    fn declared(&self, table: &TableId) -> Option<&StateSlot> {
-        let node = self.manifest.nodes.iter().find(|node| node.id == table.operator)?;
-        let ManifestNodeKind::Operator { slots, .. } = &node.kind else { return None };
-        slots.iter().find(|slot| slot.name == table.slot)
     }
 
     /// Opens the state of one slot.
@@ -150,7 +151,7 @@ impl StoredCheckpoint {
             return Err(StoredError::NoSlot { checkpoint: self.id(), operator, slot, known });
         };
         let table = TableId { operator: id, slot: slot.to_owned() };
-        Ok(StoredSlot::new(Arc::clone(&self.storage), self.contents(), &self.manifest, table, info.clone()))
+        Ok(StoredSlot::new(self, table, info.clone()))
     }
 
     /// Returns a reader of all its tables.

@@ -33,6 +33,7 @@ mod error;
 mod gc;
 mod job;
 mod key;
+mod layout;
 mod render;
 mod slot;
 #[cfg(test)]

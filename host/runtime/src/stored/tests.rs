@@ -66,7 +66,7 @@ fn second_checkpoint(path: &Path, state: &State) -> CheckpointId {
     }
     let (file, info) = encoder.finish().unwrap();
     file.sync().unwrap();
-    manifest.state = cofferdam_dataflow::checkpoint::chains::StateChains::default().advance(&[info]);
+    manifest.state = cofferdam_dataflow::checkpoint::chains::StateChains::default().advance(&[info], &[]);
     to.publish_manifest(Attempt(1), CheckpointId(2), &manifest.encode()).unwrap();
     CheckpointId(2)
 }
@@ -196,6 +196,9 @@ fn states_that_make_no_sense_are_refused_and_leave_nothing() {
         let mut list = NewSlot::value("total", "all", "", "");
         list.slot.kind = StateKind::List;
         assert!(matches!(writer.slot(&list, one()), Err(SavepointError::Kind { .. })));
+        let mut short_lived = totals();
+        short_lived.slot.ttl_ms = 1000;
+        assert!(matches!(writer.slot(&short_lived, one()), Err(SavepointError::Ttl(_))));
         let Err(locked) = new() else { panic!("it is being written") };
         assert!(locked.to_string().contains("is in use"), "{locked}");
     }

@@ -6,12 +6,14 @@ use cofferdam_dataflow::checkpoint::manifest::CheckpointManifest;
 use cofferdam_dataflow::checkpoint::recovery::verify_segment;
 use cofferdam_dataflow::checkpoint::segment::{SectionInfo, SegmentError, SegmentId, SegmentReader, SegmentRef};
 use cofferdam_dataflow::checkpoint::storage::{CheckpointStorage, SegmentSource, StorageError, StorageErrorKind};
+use cofferdam_dataflow::guest::StateKind;
 use cofferdam_dataflow::ids::CheckpointId;
 use cofferdam_dataflow::key_group::{MaxParallelism, key_hash};
 use cofferdam_dataflow::snapshot::{SectionKind, TableId};
-use cofferdam_dataflow::state::entry::{Entry, EntryReader};
+use cofferdam_dataflow::state::entry::{Entry, EntryReader, split_ordered_key};
 use serde::Serialize;
 
+use super::job::declared;
 use super::{StoredError, StoredJob, show_bytes};
 
 /// What came of a file.
@@ -95,17 +97,22 @@ struct Segment {
     reference: SegmentRef,
     checkpoints: BTreeSet<CheckpointId>,
     max_parallelism: MaxParallelism,
-    /// The sections that chains need, and whether one may be a delta.
+    /// The sections that chains need, and whether one may be a base: it is the first of its chain.
     wanted: BTreeMap<(TableId, u16), bool>,
+    /// How slots are organised.
+    kinds: BTreeMap<TableId, StateKind>,
 }
 
 fn note(segments: &mut BTreeMap<SegmentId, Segment>, id: CheckpointId, manifest: &CheckpointManifest) {
+    let tables = manifest.state.tables().keys();
+    let kinds: BTreeMap<_, _> = tables.filter_map(|table| Some((table.clone(), declared(manifest, table)?.kind))).collect();
     for reference in manifest.state.segments().values() {
         let empty = || Segment {
             reference: *reference,
             checkpoints: BTreeSet::new(),
             max_parallelism: manifest.max_parallelism,
             wanted: BTreeMap::new(),
+            kinds: kinds.clone(),
         };
         segments.entry(reference.id).or_insert_with(empty).checkpoints.insert(id);
     }
@@ -179,20 +186,22 @@ fn check_segment(storage: &dyn CheckpointStorage, segment: &Segment, read: &mut 
     verify_segment(storage, &segment.reference)?;
     let reader = SegmentReader::open(storage.open_segment(segment.reference.id)?, &segment.reference)?;
     let damaged = |what| SegmentError::Damaged { segment: segment.reference.id, what };
-    let mut missing = segment.wanted.clone();
+    let mut missing: BTreeSet<_> = segment.wanted.keys().collect();
     let mut entries = 0;
     for section in reader.sections() {
         let table = &reader.header().tables[usize::from(section.table)];
-        let may_be_base = missing.remove(&(table.clone(), section.group.0)).unwrap_or(true);
+        let place = (table.clone(), section.group.0);
+        missing.remove(&place);
+        let may_be_base = segment.wanted.get(&place).copied().unwrap_or(true);
         if section.kind == SectionKind::Base && !may_be_base {
             return Err(damaged(format!("key group {} has a base after other sections", section.group.0)));
         }
-        check_section(&reader, section, segment.max_parallelism)?;
+        check_section(&reader, section, segment.max_parallelism, segment.kinds.get(table).copied())?;
         entries += section.entries;
         read(section.blocks.last().map_or(0, |block| block.offset));
     }
-    match missing.first_key_value() {
-        Some(((table, group), _)) => {
+    match missing.first() {
+        Some((table, group)) => {
             Err(damaged(format!("it lacks key group {group} of \"{}\" in \"{}\"", table.slot, table.operator)))
         }
         None => Ok(entries),
@@ -204,6 +213,7 @@ fn check_section<S: SegmentSource>(
     reader: &SegmentReader<S>,
     section: &SectionInfo,
     max_parallelism: MaxParallelism,
+    kind: Option<StateKind>,
 ) -> Result<(), SegmentError> {
     let group = section.group.0;
     let damaged = |what| SegmentError::Damaged { segment: reader.header().id, what };
@@ -211,15 +221,15 @@ fn check_section<S: SegmentSource>(
     reader.read(section, |bytes| {
         // The reader has decoded every entry.
         for entry in EntryReader::new(bytes).flatten() {
-            if matches!(entry, Entry::Delete { .. }) && section.kind == SectionKind::Base {
-                return Err(damaged(format!("the base of key group {group} has a deletion")));
-            }
-            if max_parallelism.group_of(key_hash(entry.key())) != section.group {
-                return Err(damaged(format!("key group {group} has a key of another one")));
+            let Some(key) = routing_key(&entry, kind) else {
+                return Err(damaged(format!("key group {group} has a malformed key: {}", show_bytes(entry.key()))));
+            };
+            if key.is_some_and(|key| max_parallelism.group_of(key_hash(key)) != section.group) {
+                return Err(damaged(format!("key group {group} has a key of another one: {}", show_bytes(entry.key()))));
             }
             let value = match entry {
                 Entry::Put { value, .. } => Some(key_hash(value)),
-                Entry::Delete { .. } => None,
+                Entry::Delete { .. } | Entry::Clear { .. } => None,
             };
             let before = seen.insert(entry.key().to_vec(), value);
             if before.is_some_and(|before| section.kind == SectionKind::Base || before != value) {
@@ -227,6 +237,19 @@ fn check_section<S: SegmentSource>(
             }
         }
         Ok(())
-    })?;
-    Ok(())
+    })
+}
+
+/// Returns the key by which an entry gets to its group, or that there is none; `None` if its stored key is malformed.
+fn routing_key<'a>(entry: &Entry<'a>, kind: Option<StateKind>) -> Option<Option<&'a [u8]>> {
+    match (kind, entry) {
+        (None, _) => Some(None),
+        (Some(StateKind::Value), _) | (Some(StateKind::List | StateKind::Map), Entry::Clear { .. }) => Some(Some(entry.key())),
+        (Some(StateKind::List | StateKind::Map), _) => split_ordered_key(entry.key()).map(|(key, _)| Some(key)),
+        // The group is that of a subtask.
+        (Some(StateKind::ListSplit | StateKind::ListUnion | StateKind::Broadcast), Entry::Clear { .. }) => Some(None),
+        (Some(StateKind::ListSplit | StateKind::ListUnion | StateKind::Broadcast), _) => {
+            split_ordered_key(entry.key()).map(|_| None)
+        }
+    }
 }

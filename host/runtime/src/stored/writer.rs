@@ -101,6 +101,9 @@ pub enum SavepointError {
         /// Its kind.
         kind: &'static str,
     },
+    /// Values that would need the time of their last use.
+    #[error("slot \"{0}\" has a time to live; such a slot cannot be written")]
+    Ttl(String),
     /// A key that came twice.
     #[error("slot \"{slot}\" has the key {key} twice")]
     KeyTwice {
@@ -193,6 +196,9 @@ impl SavepointWriter {
         if slot.slot.kind != StateKind::Value {
             return Err(SavepointError::Kind { slot: name, kind: slot.slot.kind.name() });
         }
+        if slot.slot.ttl_ms != 0 {
+            return Err(SavepointError::Ttl(name));
+        }
         if self.positions.contains_key(&operator) {
             return Err(SavepointError::Ambiguous(operator));
         }
@@ -281,6 +287,7 @@ impl SavepointWriter {
             let kind = ManifestNodeKind::Operator { digest: String::new(), slots: slots.clone() };
             add(id, kind, SubtaskPart::Operator { slots: slots.clone() });
         }
+        let state = StateChains::default().advance(&self.segments, &nodes);
         CheckpointManifest {
             job: self.job.to_string(),
             checkpoint: self.checkpoint,
@@ -292,7 +299,7 @@ impl SavepointWriter {
             is_final: false,
             nodes,
             subtasks,
-            state: StateChains::default().advance(&self.segments),
+            state,
         }
     }
 }

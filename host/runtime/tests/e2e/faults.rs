@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -15,7 +16,8 @@ use cofferdam::sandbox::scan::ScanLimits;
 use cofferdam::storage::LocalStorage;
 use cofferdam_dataflow::checkpoint::config::CheckpointConfig;
 use cofferdam_dataflow::guest::{
-    Descriptor, Effects, FaultCode, FaultPhase, Guest, GuestFactory, GuestFault, GuestUsage, InputBatch, InstanceInfo, KeyedFrame,
+    Descriptor, Effects, FaultCode, FaultPhase, Guest, GuestFactory, GuestFault, GuestUsage, InputBatch, InstanceInfo,
+    KeyedFrame, StateReads,
 };
 use cofferdam_dataflow::ids::OperatorId;
 use cofferdam_dataflow::job::master::{JobEnd, JobReport};
@@ -116,10 +118,15 @@ impl GuestFactory for Trapped {
 }
 
 impl Guest for TrappedGuest {
-    fn process_batch(&mut self, batch: &InputBatch<'_>, frame: &KeyedFrame<'_>) -> Result<Effects, GuestFault> {
+    fn process_batch(
+        &mut self,
+        batch: &InputBatch<'_>,
+        frame: &KeyedFrame<'_>,
+        reads: &Rc<dyn StateReads>,
+    ) -> Result<Effects, GuestFault> {
         assert!(!self.has_faulted, "a guest that has faulted was called again");
         // The real guest works first: what it did with the batch must vanish.
-        let effects = self.real.process_batch(batch, frame)?;
+        let effects = self.real.process_batch(batch, frame, reads)?;
         if self.trap.springs(batch) {
             self.has_faulted = true;
             return Err(GuestFault::new(FaultCode::GuestTrap, FaultPhase::Data, "injected"));

@@ -6,6 +6,7 @@
 mod faults;
 mod guest_faults;
 mod input;
+mod interrupt;
 mod kill;
 mod output;
 mod pipeline_file;
@@ -14,3 +15,4 @@ mod rejected;
 mod stage;
 mod stop;
 mod storage;
+mod toolchain;

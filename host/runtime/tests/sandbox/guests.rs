@@ -1,6 +1,7 @@
 //! Operators in the text format, and how to run one.
 
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use cofferdam::guest::{ComponentLoader, GuestLimits, GuestLog, GuestLogLevel, GuestOptions, LoadedComponent};
@@ -9,7 +10,8 @@ use cofferdam::sandbox::compile::{CompileLimits, Compiler};
 use cofferdam::sandbox::scan::ScanLimits;
 use cofferdam_dataflow::column::{BytesColumn, BytesSlice};
 use cofferdam_dataflow::guest::{
-    EffectLimits, Effects, Guest, GuestFactory, GuestFault, InputBatch, InstanceInfo, KeyedFrame, StateColumn,
+    EffectLimits, Effects, Guest, GuestFactory, GuestFault, InputBatch, InstanceInfo, KeyedFrame, NoState, StateColumn,
+    StateReads,
 };
 use cofferdam_dataflow::ids::OperatorId;
 use cofferdam_dataflow::time::ProcessingTime;
@@ -192,5 +194,6 @@ pub(crate) fn call(guest: &mut dyn Guest, values: BytesSlice<'_>, frame: &KeyedF
         untimed: &[],
         values,
     };
-    guest.process_batch(&batch, frame)
+    let reads: Rc<dyn StateReads> = Rc::new(NoState);
+    guest.process_batch(&batch, frame, &reads)
 }

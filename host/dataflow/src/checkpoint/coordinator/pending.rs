@@ -60,8 +60,11 @@ impl Pending {
             if segment.tables != snapshot.tables {
                 return Err("its segment has other tables than its snapshot".into());
             }
-            if let Some(section) = segment.sections.iter().find(|section| !snapshot.groups.contains(&section.group.0)) {
-                return Err(format!("key group {} is not its own", section.group.0));
+            for section in &segment.sections {
+                let table = segment.tables.get(usize::from(section.table));
+                if !table.is_some_and(|table| snapshot.owns(table, section.group)) {
+                    return Err(format!("key group {} of table {} is not its own", section.group.0, section.table));
+                }
             }
         }
         self.acknowledged.entry(task).or_insert(segment);
@@ -117,7 +120,7 @@ impl Pending {
             is_final: subtasks.iter().all(|subtask| subtask.finished),
             nodes: job.nodes.clone(),
             subtasks,
-            state: parent.1.advance(&written),
+            state: parent.1.advance(&written, &job.nodes),
         }
     }
 }

@@ -1,11 +1,16 @@
 //! From a completed checkpoint to what each task of a plan begins with. Works at any parallelism: key groups move as
 //! units, splits are found by name, watermarks are the least of those that contribute.
 
+mod load;
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+
+pub use load::LoadError;
 
 use crate::checkpoint::chains::{Chain, StateChains};
 use crate::checkpoint::manifest::{CheckpointManifest, ManifestNode, ManifestNodeKind};
@@ -14,9 +19,11 @@ use crate::checkpoint::storage::CheckpointStorage;
 use crate::connector::SplitPosition;
 use crate::graph::plan::{ExecutionPlan, TaskPlan};
 use crate::graph::spec::{JobSpec, NodeKind};
+use crate::guest::{StateKind, StateSlot};
 use crate::ids::{CheckpointId, OperatorId, SubtaskId};
 use crate::key_group::KeyGroup;
 use crate::snapshot::{SectionKind, SubtaskPart, SubtaskSnapshot, TableId};
+use crate::state::Deal;
 use crate::time::Watermark;
 
 /// What the tasks of an attempt begin with.
@@ -37,7 +44,7 @@ pub struct RestorePlan {
 pub struct TaskRestore {
     /// One for each subtask of the chain, in chain order.
     pub subtasks: Vec<SubtaskRestore>,
-    /// The keyed state to load.
+    /// The state to load.
     pub tables: Vec<TableRestore>,
     /// The segments that tables name.
     pub segments: BTreeMap<SegmentId, SegmentRef>,
@@ -54,12 +61,18 @@ pub struct SubtaskRestore {
     pub finished: bool,
 }
 
-/// The part of a table that a task owns.
+/// The part of a table that a task begins with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableRestore {
     /// The table.
     pub table: TableId,
-    /// Key groups with state, and the segments to apply for each, oldest first.
+    /// The slot's index in the operator's descriptor.
+    pub slot: usize,
+    /// How what is read gets to the task.
+    pub deal: Deal,
+    /// The time to live that the slot had, in milliseconds; 0 if it had none.
+    pub was_ttl_ms: u64,
+    /// Key groups (for state of subtasks: the old subtasks) with state, and the segments to apply for each, oldest first.
     pub groups: BTreeMap<KeyGroup, Chain>,
 }
 
@@ -100,7 +113,7 @@ impl RestorePlan {
 }
 
 impl TaskRestore {
-    /// Reads all keyed state of the task: hands encoded entries to `each`, in the order to apply them. Blocks.
+    /// Reads all state of the task: hands encoded entries to `each`, in the order to apply them. Blocks.
     ///
     /// # Errors
     /// [`SegmentError`] if a segment is missing or damaged, or what `each` returned.
@@ -116,14 +129,15 @@ impl TaskRestore {
             let mut wanted = self.wanted(reference.id);
             for section in reader.sections() {
                 let table = &reader.header().tables[usize::from(section.table)];
-                let Some(is_first) = wanted.remove(&(table, section.group)) else { continue };
-                if section.kind == SectionKind::Base && !is_first {
+                let Some((is_first, found)) = wanted.get_mut(&(table, section.group)) else { continue };
+                *found = true;
+                if section.kind == SectionKind::Base && !*is_first {
                     let what = format!("key group {} has a base after other sections", section.group.0);
                     return Err(SegmentError::Damaged { segment: reference.id, what }.into());
                 }
                 reader.read(section, |bytes| each(table, section.group, bytes))?;
             }
-            if let Some(((table, group), _)) = wanted.first_key_value() {
+            if let Some(((table, group), _)) = wanted.iter().find(|(_, (_, found))| !found) {
                 let what = format!("it lacks key group {} of \"{}\" in \"{}\"", group.0, table.slot, table.operator);
                 return Err(SegmentError::Damaged { segment: reference.id, what }.into());
             }
@@ -131,11 +145,11 @@ impl TaskRestore {
         Ok(())
     }
 
-    /// Returns the sections to read from a segment, and whether each is the first of its chain.
-    fn wanted(&self, segment: SegmentId) -> BTreeMap<(&TableId, KeyGroup), bool> {
+    /// Returns what to read from a segment: whether it is the first of its chain, and that it has not been found yet.
+    fn wanted(&self, segment: SegmentId) -> BTreeMap<(&TableId, KeyGroup), (bool, bool)> {
         let groups = self.tables.iter().flat_map(|part| part.groups.iter().map(|(group, chain)| (&part.table, *group, chain)));
         let wanted = groups.filter(|(_, _, chain)| chain.contains(&segment));
-        wanted.map(|(table, group, chain)| ((table, group), chain.first() == Some(&segment))).collect()
+        wanted.map(|(table, group, chain)| ((table, group), (chain.first() == Some(&segment), false))).collect()
     }
 }
 
@@ -219,6 +233,11 @@ impl Dealing<'_> {
             if was.schema != is.schema {
                 self.notices.push(format!("{what} has another schema"));
             }
+            match (was.ttl_ms, is.ttl_ms) {
+                (0, 1..) => self.notices.push(format!("{what} has a time to live now, which begins with the restore")),
+                (1.., 0) => self.notices.push(format!("{what} has no time to live any more")),
+                _ => {}
+            }
         }
         Ok(())
     }
@@ -229,12 +248,31 @@ impl Dealing<'_> {
         let subtasks = ids.iter().map(|id| self.subtask(id, task)).collect::<Result<_, _>>()?;
         let (mut tables, mut segments) = (Vec::new(), BTreeMap::new());
         for (table, groups) in self.manifest.state.tables().iter().filter(|(table, _)| ids.contains(&&table.operator)) {
-            let owned = groups.range(KeyGroup(task.groups.start)..KeyGroup(task.groups.end));
-            let groups: BTreeMap<_, _> = owned.map(|(group, chain)| (*group, chain.clone())).collect();
+            let Some((slot, declared)) = self.slot(table) else {
+                return self.refuse(format!("slot \"{}\" of \"{}\" is not declared", table.slot, table.operator));
+            };
+            let Some((was, parallelism)) = self.old_slot(table) else {
+                return self.refuse(format!("slot \"{}\" of \"{}\" has state but no declaration", table.slot, table.operator));
+            };
+            let (deal, wanted) = deal(declared.kind, parallelism, task);
+            let groups: BTreeMap<_, _> = groups.range(wanted).map(|(group, chain)| (*group, chain.clone())).collect();
             segments.extend(groups.values().flatten().map(|id| (*id, reference(&self.manifest.state, *id))));
-            tables.push(TableRestore { table: table.clone(), groups });
+            tables.push(TableRestore { table: table.clone(), slot, deal, was_ttl_ms: was.ttl_ms, groups });
         }
         Ok(TaskRestore { subtasks, tables, segments })
+    }
+
+    /// Returns how a table's slot is declared now, and its index.
+    fn slot(&self, table: &TableId) -> Option<(usize, &StateSlot)> {
+        let NodeKind::Operator(descriptor) = &self.spec.node(&table.operator)?.kind else { return None };
+        descriptor.slots.iter().enumerate().find(|(_, slot)| slot.name == table.slot)
+    }
+
+    /// Returns how a table's slot was declared, and the parallelism that its operator had.
+    fn old_slot(&self, table: &TableId) -> Option<(&StateSlot, u32)> {
+        let node = self.manifest.nodes.iter().find(|node| node.id == table.operator)?;
+        let ManifestNodeKind::Operator { slots, .. } = &node.kind else { return None };
+        Some((slots.iter().find(|slot| slot.name == table.slot)?, node.parallelism))
     }
 
     fn subtask(&self, operator: &OperatorId, task: &TaskPlan) -> Result<SubtaskRestore, Incompatible> {
@@ -254,7 +292,8 @@ impl Dealing<'_> {
         if finished > 0 && !all_finished && old.kind != ManifestNodeKind::Source {
             let (was, is) = (old.parallelism, task.parallelism);
             return self.refuse(format!(
-                "{finished} of {was} subtasks of \"{operator}\" had finished; it cannot go on with {is}, only with {was}"
+                "{finished} of {was} subtasks of \"{operator}\" had finished; it cannot go on with {is}, only with {was}: \
+                 run it to its end with a parallelism of {was}, or --fresh"
             ));
         }
         let contributes = |subtask: &&SubtaskSnapshot| {
@@ -283,6 +322,23 @@ impl Dealing<'_> {
         let known: BTreeSet<_> = self.spec.nodes.iter().map(|node| &node.id).collect();
         positions.retain(|id, _| known.contains(id));
         Ok(positions)
+    }
+}
+
+/// Returns how a slot's state of an operator with `old` subtasks gets to a task, and which of its groups the task needs.
+fn deal(kind: StateKind, old: u32, task: &TaskPlan) -> (Deal, Range<KeyGroup>) {
+    // Parallelism is at most max-parallelism, which is a u16.
+    let group = |index: u32| KeyGroup(u16::try_from(index).unwrap_or(u16::MAX));
+    let only = |index: u32| group(index)..group(index + 1);
+    match kind {
+        StateKind::Value | StateKind::List | StateKind::Map => {
+            (Deal::InPlace, KeyGroup(task.groups.start)..KeyGroup(task.groups.end))
+        }
+        StateKind::ListSplit if old == task.parallelism => (Deal::InPlace, only(task.subtask)),
+        StateKind::ListSplit => (Deal::Split { part: task.subtask, parts: task.parallelism }, group(0)..group(old)),
+        StateKind::ListUnion => (Deal::All, group(0)..group(old)),
+        StateKind::Broadcast if task.subtask < old => (Deal::InPlace, only(task.subtask)),
+        StateKind::Broadcast => (Deal::All, only(task.subtask % old)),
     }
 }
 

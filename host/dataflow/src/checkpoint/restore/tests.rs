@@ -28,7 +28,7 @@ fn dealt(manifest: &CheckpointManifest, spec: &JobSpec) -> Result<RestorePlan, I
 }
 
 /// A checkpoint of a job whose every node has state; watermarks are 10 times the subtask's index.
-fn manifest(spec: &JobSpec) -> CheckpointManifest {
+pub(super) fn manifest(spec: &JobSpec) -> CheckpointManifest {
     let description = JobDescription::new(spec, "test", &BTreeMap::new());
     let mut subtasks = Vec::new();
     for node in &description.nodes {
@@ -104,7 +104,7 @@ fn key_groups_move_as_units_to_any_parallelism() {
     let old = job(17, 2);
     let first = [write(&storage, 1, 2, 0..9, SectionKind::Base), write(&storage, 1, 3, 9..17, SectionKind::Base)];
     let second = [write(&storage, 2, 2, 3..5, SectionKind::Delta), write(&storage, 2, 3, 16..17, SectionKind::Base)];
-    let state = StateChains::default().advance(&first).advance(&second);
+    let state = StateChains::default().advance(&first, &[]).advance(&second, &[]);
     let manifest = CheckpointManifest { state, ..manifest(&old) };
     let manifest = CheckpointManifest::decode(&manifest.encode()).unwrap();
     for (parallelism, expected) in
@@ -126,7 +126,7 @@ fn a_segment_that_lacks_a_group_of_its_chain_is_damaged() {
     let mut base = write(&storage, 1, 2, 0..8, SectionKind::Base);
     let missing = crate::checkpoint::segment::SectionInfo { group: KeyGroup(12), ..base.sections[0].clone() };
     base.sections.push(missing);
-    let state = StateChains::default().advance(&[base]);
+    let state = StateChains::default().advance(&[base], &[]);
     let plan = dealt(&CheckpointManifest { state, ..manifest(&job(16, 2)) }, &job(16, 1)).unwrap();
     let task = plan.tasks.iter().find(|task| !task.tables.is_empty()).unwrap();
     assert!(load(task, &storage).unwrap_err().to_string().contains("it lacks key group 12 of \"n\" in \"count\""));
@@ -178,7 +178,7 @@ fn an_operator_that_had_finished_in_part_keeps_its_parallelism() {
 #[test]
 fn what_does_not_fit_is_refused_by_name() {
     let storage = MemoryStorage::default();
-    let state = StateChains::default().advance(&[write(&storage, 1, 2, 0..8, SectionKind::Base)]);
+    let state = StateChains::default().advance(&[write(&storage, 1, 2, 0..8, SectionKind::Base)], &[]);
     let manifest = CheckpointManifest { state, ..manifest(&job(16, 2)) };
     let refused = |change: &dyn Fn(&mut JobSpec)| {
         let mut spec = job(16, 2);
@@ -207,10 +207,7 @@ fn what_does_not_fit_is_refused_by_name() {
             "slot \"n\" of \"count\" has state in it and is not declared",
         ),
         (refused(&|spec| descriptor(spec, &|d| d.slots[0].codec = "json".into())), "was encoded as \"raw\" and is as \"json\""),
-        (
-            refused(&|spec| descriptor(spec, &|d| d.slots[0].kind = crate::guest::StateKind::Map)),
-            "was of kind value and is of kind map",
-        ),
+        (refused(&|spec| descriptor(spec, &|d| d.slots[0].kind = StateKind::Map)), "was of kind value and is of kind map"),
     ] {
         assert!(error.starts_with("restore-incompatible: checkpoint 3") && error.contains(expected), "{error}");
     }

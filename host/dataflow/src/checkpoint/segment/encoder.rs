@@ -49,7 +49,8 @@ pub struct SegmentEncoder<W> {
     header: SegmentHeader,
     hash: Xxh3,
     written: u64,
-    sections: BTreeMap<(u16, KeyGroup), SectionInfo>,
+    /// By table, group and rank.
+    sections: BTreeMap<(u16, KeyGroup, u8), SectionInfo>,
     encoded: Vec<u8>,
     scratch: Vec<u8>,
     compressor: Box<dyn Compressor>,
@@ -123,7 +124,7 @@ impl<W: Write> SegmentEncoder<W> {
         place: BlockRef,
     ) -> Result<(), SegmentWriteError> {
         let empty = || SectionInfo { table, group, kind, entries: 0, blocks: Vec::new() };
-        let section = self.sections.entry((table, group)).or_insert_with(empty);
+        let section = self.sections.entry((table, group, kind.rank())).or_insert_with(empty);
         if section.kind != kind {
             return Err(SegmentWriteError::MixedKinds { table, group });
         }

@@ -116,14 +116,14 @@ pub struct BlockRef {
     pub stored_bytes: u32,
 }
 
-/// All entries of one table and key group in a segment.
+/// All entries of one table, key group and kind in a segment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SectionInfo {
     /// An index into [`SegmentHeader::tables`].
     pub table: u16,
     /// The key group.
     pub group: KeyGroup,
-    /// Whether it stands on its own.
+    /// What its entries are, and whether they stand on their own.
     pub kind: SectionKind,
     /// How many entries its blocks hold.
     pub entries: u64,
@@ -156,7 +156,7 @@ pub struct SegmentInfo {
     pub reference: SegmentRef,
     /// The tables that sections refer to.
     pub tables: Vec<TableId>,
-    /// Ascending by table and group.
+    /// Ascending by table, group and rank.
     pub sections: Vec<SectionInfo>,
 }
 

@@ -9,8 +9,8 @@ use super::{
 };
 use crate::checkpoint::storage::{SegmentSource, StorageError};
 use crate::key_group::KeyGroup;
-use crate::snapshot::TableId;
-use crate::state::entry::EntryReader;
+use crate::snapshot::{SectionKind, TableId};
+use crate::state::entry::{Entry, EntryReader};
 
 /// Magic, version, header length.
 const START_BYTES: u64 = 16;
@@ -51,7 +51,7 @@ impl<S: SegmentSource> SegmentReader<S> {
         &self.source
     }
 
-    /// Returns its sections, ascending by table and group.
+    /// Returns its sections, ascending by table, group and rank.
     pub fn sections(&self) -> &[SectionInfo] {
         &self.sections
     }
@@ -83,7 +83,11 @@ impl<S: SegmentSource> SegmentReader<S> {
                 BlockFault::Storage(error) => SegmentError::Storage(error),
             })?;
             for entry in EntryReader::new(&bytes) {
-                entry.map_err(|error| damaged(format!("block at byte {}: {error}", place.offset)))?;
+                let entry = entry.map_err(|error| damaged(format!("block at byte {}: {error}", place.offset)))?;
+                if !belongs(&entry, section.kind) {
+                    let what = format!("block at byte {} has entries that do not belong into its section", place.offset);
+                    return Err(damaged(what).into());
+                }
                 entries += 1;
             }
             each(&bytes)?;
@@ -93,6 +97,15 @@ impl<S: SegmentSource> SegmentReader<S> {
             return Err(damaged(what).into());
         }
         Ok(())
+    }
+}
+
+/// Whether a section of this kind may hold an entry.
+fn belongs(entry: &Entry<'_>, kind: SectionKind) -> bool {
+    match entry {
+        Entry::Put { .. } => kind != SectionKind::Clears,
+        Entry::Delete { .. } => kind == SectionKind::Delta,
+        Entry::Clear { .. } => kind == SectionKind::Clears,
     }
 }
 
@@ -185,8 +198,15 @@ impl File<'_> {
             return self.damaged("the checksum of its footer does not match");
         }
         let sections: Vec<SectionInfo> = self.decode(&footer[..footer.len() - 4], "footer")?;
-        if !sections.is_sorted_by(|a, b| (a.table, a.group) < (b.table, b.group)) {
+        if !sections.is_sorted_by(|a, b| (a.table, a.group, a.kind.rank()) < (b.table, b.group, b.kind.rank())) {
             return self.damaged("its sections are not in order");
+        }
+        let is_torn = |pair: &[SectionInfo]| {
+            let same = (pair[0].table, pair[0].group) == (pair[1].table, pair[1].group);
+            same && pair[1].kind == SectionKind::Base
+        };
+        if sections.windows(2).any(is_torn) {
+            return self.damaged("it clears keys of a key group that it holds in full");
         }
         for section in &sections {
             if usize::from(section.table) >= header.tables.len() {
@@ -215,8 +235,7 @@ mod tests {
     use super::super::{SegmentEncoder, SegmentInfo};
     use super::*;
     use crate::ids::{Attempt, CheckpointId, OperatorId, TaskIndex};
-    use crate::snapshot::{SectionKind, StateBlock};
-    use crate::state::entry::Entry;
+    use crate::snapshot::StateBlock;
 
     fn block(table: u16, group: u16, keys: &[u8], value: &[u8]) -> StateBlock {
         let mut bytes = Vec::new();

@@ -1,0 +1,216 @@
+//! What a guest reads in the middle of its call: everything as of the call's start, for effects apply after it.
+
+use std::cell::{Ref, RefCell};
+
+use super::arena::EntryRef;
+use super::list;
+use super::ordered::OrderedTable;
+use super::subtask::{Slot, SlotTable, SubtaskState};
+use super::table::TableKey;
+use super::ttl::Ttl;
+use super::value::ValueTable;
+use crate::column::{BytesColumn, BytesSlice};
+use crate::guest::{READ_BYTES_MAX, ReadColumn, ReadEntries, ReadError, ReadLimit, StateKind, StateReads};
+
+/// The state of a subtask, shared between the subtask and the guest that it calls. The subtask changes it between calls,
+/// the guest reads it within.
+pub type SharedState = RefCell<SubtaskState>;
+
+impl StateReads for SharedState {
+    fn get_many(&self, slot: u32, rows: &[u32]) -> Result<ReadColumn, ReadError> {
+        let state = self.read()?;
+        let (table, ttl) = state.value_slot(slot)?;
+        let mut column = Column::new(rows.len());
+        for (index, row) in rows.iter().enumerate() {
+            let place = table.find(state.row_key(*row)?);
+            let found = place.and_then(|place| Some((place, table.value(place)?)));
+            column.push(index, state.seen(slot, ttl, found))?;
+        }
+        Ok(column.0)
+    }
+
+    fn get_entries(&self, slot: u32, rows: &[u32], entry_keys: BytesSlice<'_>) -> Result<ReadColumn, ReadError> {
+        if rows.len() != entry_keys.len() {
+            return Err(ReadError::Columns { rows: rows.len(), keys: entry_keys.len() });
+        }
+        let state = self.read()?;
+        let (table, ttl) = state.ordered_slot(slot, &[StateKind::Map], "map")?;
+        let mut column = Column::new(rows.len());
+        for (index, (row, entry_key)) in rows.iter().zip(entry_keys.iter()).enumerate() {
+            let found = entry_of(table, state.row_key(*row)?, entry_key);
+            column.push(index, state.seen(slot, ttl, found))?;
+        }
+        Ok(column.0)
+    }
+
+    fn scan(&self, slot: u32, row: u32, start_after: Option<&[u8]>, most: ReadLimit) -> Result<ReadEntries, ReadError> {
+        let state = self.read()?;
+        let table = state.ordered_slot(slot, &[StateKind::Map], "map")?;
+        Ok(state.scan_entries(slot, table, state.row_key(row)?, start_after, most))
+    }
+
+    fn get_list(&self, slot: u32, row: u32, start: u32, most: ReadLimit) -> Result<BytesColumn, ReadError> {
+        let state = self.read()?;
+        let table = state.ordered_slot(slot, &[StateKind::List], "list")?;
+        Ok(state.list_elements(slot, table, state.row_key(row)?, start, most))
+    }
+
+    fn get_operator_list(&self, slot: u32, start: u32, most: ReadLimit) -> Result<BytesColumn, ReadError> {
+        let state = self.read()?;
+        let kinds = [StateKind::ListSplit, StateKind::ListUnion];
+        let table = state.ordered_slot(slot, &kinds, "list-split or list-union")?;
+        Ok(state.list_elements(slot, table, state.own_key(), start, most))
+    }
+
+    fn get_broadcast(&self, slot: u32, entry_keys: BytesSlice<'_>) -> Result<ReadColumn, ReadError> {
+        let state = self.read()?;
+        let (table, ttl) = state.ordered_slot(slot, &[StateKind::Broadcast], "broadcast")?;
+        let mut column = Column::new(entry_keys.len());
+        for (index, entry_key) in entry_keys.iter().enumerate() {
+            let found = entry_of(table, state.own_key(), entry_key);
+            column.push(index, state.seen(slot, ttl, found))?;
+        }
+        Ok(column.0)
+    }
+
+    fn scan_broadcast(&self, slot: u32, start_after: Option<&[u8]>, most: ReadLimit) -> Result<ReadEntries, ReadError> {
+        let state = self.read()?;
+        let table = state.ordered_slot(slot, &[StateKind::Broadcast], "broadcast")?;
+        Ok(state.scan_entries(slot, table, state.own_key(), start_after, most))
+    }
+}
+
+/// Reading through a shared state.
+trait Read {
+    fn read(&self) -> Result<Ref<'_, SubtaskState>, ReadError>;
+}
+
+impl Read for SharedState {
+    fn read(&self) -> Result<Ref<'_, SubtaskState>, ReadError> {
+        self.try_borrow().map_err(|_| ReadError::OutsideOfCall)
+    }
+}
+
+/// Values that were asked for one by one.
+struct Column(ReadColumn);
+
+impl Column {
+    fn new(items: usize) -> Self {
+        Self(ReadColumn { present: vec![0; items.div_ceil(8)], values: BytesColumn::default() })
+    }
+
+    fn push(&mut self, index: usize, value: Option<&[u8]>) -> Result<(), ReadError> {
+        let value = value.inspect(|_| self.0.present[index / 8] |= 1 << (index % 8)).unwrap_or_default();
+        if self.0.values.bytes() + value.len() > READ_BYTES_MAX {
+            return Err(ReadError::TooLarge);
+        }
+        self.0.values.push(value);
+        Ok(())
+    }
+}
+
+fn entry_of<'a>(table: &'a OrderedTable, key: TableKey<'_>, entry_key: &[u8]) -> Option<(EntryRef, &'a [u8])> {
+    let place = table.find(key, entry_key)?;
+    Some((place, table.value(place)?))
+}
+
+impl SubtaskState {
+    fn value_slot(&self, slot: u32) -> Result<(&ValueTable, Option<Ttl>), ReadError> {
+        match self.slots.get(slot as usize) {
+            Some(Slot { table: SlotTable::Value(table), ttl, .. }) => Ok((table, *ttl)),
+            _ => Err(ReadError::Slot { slot, wanted: "value" }),
+        }
+    }
+
+    fn ordered_slot(
+        &self,
+        slot: u32,
+        kinds: &[StateKind],
+        wanted: &'static str,
+    ) -> Result<(&OrderedTable, Option<Ttl>), ReadError> {
+        match self.slots.get(slot as usize) {
+            Some(Slot { kind, table: SlotTable::Ordered(table), ttl, .. }) if kinds.contains(kind) => Ok((table, *ttl)),
+            _ => Err(ReadError::Slot { slot, wanted }),
+        }
+    }
+
+    fn row_key(&self, row: u32) -> Result<TableKey<'_>, ReadError> {
+        let rows = self.frame.len();
+        if row as usize >= rows { Err(ReadError::Row { row, rows }) } else { Ok(self.frame.table_key(row as usize)) }
+    }
+
+    /// Returns what is to be seen of a stored value, and notes that it was.
+    fn seen<'a>(&self, slot: u32, ttl: Option<Ttl>, found: Option<(EntryRef, &'a [u8])>) -> Option<&'a [u8]> {
+        let (place, stored) = found?;
+        let Some(ttl) = ttl else { return Some(stored) };
+        let value = ttl.live(stored, self.now);
+        self.note(slot, place, value.is_none() || ttl.on_read);
+        value
+    }
+
+    fn scan_entries(
+        &self,
+        slot: u32,
+        (table, ttl): (&OrderedTable, Option<Ttl>),
+        key: TableKey<'_>,
+        start_after: Option<&[u8]>,
+        most: ReadLimit,
+    ) -> ReadEntries {
+        let mut found = ReadEntries::default();
+        for (entry_key, place, stored) in table.after(key, start_after) {
+            if found.keys.len() >= most.items as usize {
+                break;
+            }
+            let Some(value) = self.seen(slot, ttl, Some((place, stored))) else { continue };
+            let bytes = found.keys.bytes() + found.values.bytes() + entry_key.len() + value.len();
+            if !found.keys.is_empty() && bytes > most.bytes.min(READ_BYTES_MAX) {
+                break;
+            }
+            found.keys.push(entry_key);
+            found.values.push(value);
+        }
+        found
+    }
+
+    fn list_elements(
+        &self,
+        slot: u32,
+        (table, ttl): (&OrderedTable, Option<Ttl>),
+        key: TableKey<'_>,
+        start: u32,
+        most: ReadLimit,
+    ) -> BytesColumn {
+        let mut found = BytesColumn::default();
+        let mut skip = start as usize;
+        for (_, place, chunk) in table.after(key, None) {
+            if found.len() >= most.items as usize {
+                break;
+            }
+            if ttl.is_none() && skip >= list::count(chunk) {
+                skip -= list::count(chunk);
+                continue;
+            }
+            // Reading renews a whole chunk: an element lives as long as the neighbours that it shares one with.
+            let (mut any, mut read, mut full) = (false, false, false);
+            for (_, element) in list::live(chunk, ttl, self.now) {
+                any = true;
+                if skip > 0 {
+                    skip -= 1;
+                    continue;
+                }
+                let exceeds = !found.is_empty() && found.bytes() + element.len() > most.bytes.min(READ_BYTES_MAX);
+                full = exceeds || found.len() >= most.items as usize;
+                if full {
+                    break;
+                }
+                found.push(element);
+                read = true;
+            }
+            self.note(slot, place, ttl.is_some_and(|ttl| !any || (ttl.on_read && read)));
+            if full {
+                break;
+            }
+        }
+        found
+    }
+}
