@@ -66,7 +66,7 @@ impl Error {
 
     /// Returns the message as it crosses to the host: with the fault's code in brackets before it if a limit was the
     /// reason, which has no place of its own in the interface.
-    #[cfg_attr(not(target_arch = "wasm32"), allow(dead_code, reason = "for wasm, and tests"))]
+    #[cfg(any(target_arch = "wasm32", test))]
     pub(crate) fn wire_message(&self) -> String {
         match self.limit {
             Some(limit) => format!("[{}] {}", limit.code(), self.message),

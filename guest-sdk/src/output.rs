@@ -35,6 +35,10 @@ impl Outputs {
         Self { ports, limits, records: 0, bytes: 0 }
     }
 
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     /// Appends one record whose value `write` appends to the buffer. On an error, nothing is appended.
     #[inline]
     pub(crate) fn push(

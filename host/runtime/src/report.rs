@@ -37,6 +37,26 @@ pub enum RunEvent {
         /// Why; printable.
         reason: String,
     },
+    /// A savepoint exists.
+    Savepoint {
+        /// Who asked for it.
+        request: u64,
+        /// Its number.
+        id: u64,
+        /// Its folder.
+        path: String,
+        /// From trigger to existence, in milliseconds.
+        duration_ms: u64,
+        /// Bytes of its state.
+        bytes: u64,
+    },
+    /// A savepoint, a stop with one or a drain that was asked for does not happen; the job goes on.
+    RequestFailed {
+        /// Who asked for it.
+        request: u64,
+        /// Why; printable.
+        reason: String,
+    },
     /// A subtask failed.
     Fault(FaultReport),
     /// All input was read and all output is published.

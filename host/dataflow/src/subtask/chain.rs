@@ -107,7 +107,7 @@ impl Chain {
     /// Takes the nodes' part of a snapshot.
     pub(super) fn snapshot(
         &mut self,
-        checkpoint: CheckpointId,
+        (checkpoint, full): (CheckpointId, bool),
         subtasks: &mut Vec<SubtaskSnapshot>,
         prepared: &mut Vec<Prepared>,
     ) -> Result<(), TaskFailure> {
@@ -115,7 +115,7 @@ impl Chain {
             subtasks.push(match node {
                 Node::Operator(operator) => {
                     if let Some(state) = &operator.state {
-                        state.borrow_mut().begin_snapshot(checkpoint);
+                        state.borrow_mut().begin_snapshot(checkpoint, full);
                     }
                     let part = SubtaskPart::Operator { slots: operator.descriptor().slots.clone() };
                     let (id, watermark, finished) = (operator.id.clone(), operator.watermark, operator.finished);

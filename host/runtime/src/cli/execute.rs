@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cofferdam::config::Diagnostic;
+use cofferdam::control::ControlServer;
 use cofferdam::execution::{RunOptions, execute as execute_job};
 use cofferdam::report::RunEvent;
 use cofferdam::storage::LocalStorage;
@@ -14,38 +15,56 @@ use super::failure::{Failure, chain};
 use super::interrupt::Interrupts;
 use super::observe::Observer;
 use super::run::{Prepared, StartOptions};
+use super::terminal::Terminal;
 use super::wiring;
 
 /// Runs a job to its end and tells what happens. The first SIGINT or SIGTERM stops it with a last checkpoint, the second
-/// at once.
+/// at once; so do those who ask through the socket in its directory.
 pub(super) fn execute(
     prepared: &Prepared,
-    options: StartOptions,
-    interrupts: &Interrupts,
+    options: &StartOptions,
+    (terminal, interrupts): (&Terminal, &Interrupts),
     show: &mut dyn FnMut(&RunEvent),
 ) -> Result<(), Failure> {
     let definition = wiring::definition(prepared)?;
-    let controls = interrupts.hand_over();
+    let (controls, receiver) = interrupts.hand_over();
     let checkpoint = &prepared.file.checkpoint;
     let storage = open(&checkpoint.storage)?.with_compression(checkpoint.compression);
+    let adopted = match &options.from {
+        Some(from) => from.adopt(&storage, &definition, options.fresh, terminal)?,
+        None => false,
+    };
     let run = RunOptions {
         restart: wiring::restart_policy(&prepared.file.restart),
-        fresh: options.fresh,
+        // What was there before has been deleted with the adoption.
+        fresh: options.fresh && !adopted,
         allow_rewind: options.allow_rewind,
         seed: seed()?,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| host_failure(&error))?;
     let mut observer = Observer::new(prepared.file.operators().map(|(node, _)| node.id.clone()).collect());
+    let server = ControlServer::start(storage.dir(), &prepared.file.name, controls);
+    // A job whose directory takes no sockets runs all the same.
+    let server = server.inspect_err(|error| tracing::warn!("nothing can be asked of this run: no control socket: {error}")).ok();
+    let mut show = |event: &RunEvent| {
+        // Shown first: whoever waits for an answer may look at what was shown.
+        show(event);
+        server.iter().for_each(|server| server.note(event));
+    };
     let mut observe = |event| {
         if let Some(event) = observer.observe(event) {
             show(&event);
         }
     };
-    let end = runtime
-        .block_on(execute_job(definition, Arc::new(storage), run, controls, &mut observe))
-        .map_err(|error| host_failure(&error))?;
-    observer.end(end, interrupts.count() > 1).iter().for_each(show);
-    Ok(())
+    let ran = runtime.block_on(execute_job(definition, Arc::new(storage), run, receiver, &mut observe));
+    let ran = ran.map_err(|error| host_failure(&error));
+    if let Ok(end) = &ran {
+        observer.end(end.clone(), interrupts.count() > 1).iter().for_each(&mut show);
+    }
+    if let Some(server) = server {
+        server.close();
+    }
+    ran.map(drop)
 }
 
 /// Opens a job's directory for this process alone.

@@ -26,17 +26,23 @@ pub(super) struct Interrupts {
 }
 
 impl Interrupts {
-    /// From now on, the first signal stops the job with a last checkpoint, and the second at once.
-    pub(super) fn hand_over(&self) -> UnboundedReceiver<Control> {
+    /// From now on, the first signal stops the job with a last checkpoint, and the second at once. Returns both ends of
+    /// what tells the job so: others may have something to say to it, too.
+    pub(super) fn hand_over(&self) -> (UnboundedSender<Control>, UnboundedReceiver<Control>) {
         let (sender, receiver) = unbounded_channel();
         // A process runs one job: nobody has been here before.
-        let _ = self.job.set(sender);
-        receiver
+        let _ = self.job.set(sender.clone());
+        (sender, receiver)
     }
 
     /// Returns how many signals there were.
     pub(super) fn count(&self) -> u32 {
         self.count.load(Ordering::Relaxed)
+    }
+
+    /// Whether a signal has ended the command before a job began.
+    pub(super) fn has_ended_command(&self) -> bool {
+        self.count() > 0 && self.job.get().is_none()
     }
 
     /// Takes a signal. Returns whether it is the job's business.
@@ -100,12 +106,14 @@ mod tests {
     #[test]
     fn signals_are_the_jobs_once_it_begins() {
         let interrupts = Interrupts::default();
-        assert!(!interrupts.take(), "it ends the command");
+        assert!(!interrupts.has_ended_command());
+        assert!(!interrupts.take() && interrupts.has_ended_command());
         let interrupts = Interrupts::default();
-        let mut job = interrupts.hand_over();
+        let (_, mut job) = interrupts.hand_over();
         assert!(interrupts.take() && interrupts.take());
         assert_eq!((job.try_recv(), job.try_recv()), (Ok(Control::Stop), Ok(Control::Cancel)));
         assert!(job.try_recv().is_err());
+        assert!(!interrupts.has_ended_command());
         drop(job);
         assert!(interrupts.take(), "a job that has ended does not mind");
         assert_eq!(interrupts.count(), 3);

@@ -2,9 +2,11 @@
 
 mod arguments;
 mod checkpoints;
+mod control;
 mod diagnostics;
 mod execute;
 mod failure;
+mod from;
 mod inspect;
 mod interrupt;
 mod observe;
@@ -34,7 +36,7 @@ use terminal::Terminal;
 pub(crate) enum Exit {
     /// Done; a run has finished or was stopped and can be resumed.
     Done = 0,
-    /// The job failed for good.
+    /// The job failed for good, or does not do what it was asked for.
     JobFailed = 1,
     /// The command line, the pipeline file, a component or a crate is not right.
     Invalid = 2,
@@ -60,7 +62,10 @@ pub(crate) fn main() -> ExitCode {
     interrupt::guarded(terminal, move |interrupts| match dispatch(arguments.verb, &terminal, interrupts) {
         Ok(exit) => exit,
         Err(failure) => {
-            terminal.failure(&failure);
+            // What breaks because it was ended is no news.
+            if !interrupts.has_ended_command() {
+                terminal.failure(&failure);
+            }
             failure.exit
         }
     })
@@ -73,6 +78,9 @@ fn dispatch(verb: Verb, terminal: &Terminal, interrupts: &Interrupts) -> Result<
         Verb::Inspect(arguments) => inspect::inspect(&arguments, terminal),
         Verb::Check(arguments) => run::check(&arguments, terminal),
         Verb::Run(arguments) => run::run(&arguments, terminal, interrupts),
+        Verb::Savepoint(arguments) => control::savepoint(&arguments, terminal),
+        Verb::Stop(arguments) => control::stop(&arguments, terminal),
+        Verb::Drain(arguments) => control::drain(&arguments, terminal),
         Verb::Checkpoint(CheckpointVerb::List(arguments)) => checkpoints::list(&arguments, terminal),
         Verb::Checkpoint(CheckpointVerb::Show(arguments)) => checkpoints::show(&arguments, terminal),
         Verb::Checkpoint(CheckpointVerb::Diff(arguments)) => upkeep::diff(&arguments, terminal),

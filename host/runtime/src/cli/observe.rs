@@ -112,6 +112,12 @@ impl Observer {
                 let is_final = purpose == CheckpointPurpose::Final;
                 Some(RunEvent::Checkpoint { id: checkpoint.0, duration_ms, bytes: written_bytes, is_final })
             }
+            JobReport::SavepointTaken { request, checkpoint, path, duration_ms, bytes } => {
+                Some(RunEvent::Savepoint { request, id: checkpoint.0, path, duration_ms, bytes })
+            }
+            JobReport::RequestFailed { request, reason } => Some(RunEvent::RequestFailed { request, reason }),
+            // The request that has failed is told by itself.
+            JobReport::CheckpointFailed { purpose: CheckpointPurpose::Savepoint, .. } => None,
             JobReport::CheckpointFailed { checkpoint, failure, .. } => {
                 self.checkpoints_failed += 1;
                 Some(RunEvent::CheckpointFailed { id: checkpoint.0, reason: failure.to_string() })
@@ -199,7 +205,7 @@ fn fault_report(failure: &Failure, restart_in_ms: Option<u64>) -> FaultReport {
     let (phase, message, backtrace) = match &failure.cause {
         FailureCause::Guest(fault) => (fault.phase.name(), fault.message.clone(), fault.backtrace.clone()),
         FailureCause::Connector { message, .. } => ("connector", message.clone(), Vec::new()),
-        FailureCause::Checkpoints { .. } => ("checkpoint", failure.cause.to_string(), Vec::new()),
+        FailureCause::Checkpoints { .. } | FailureCause::Savepoint(_) => ("checkpoint", failure.cause.to_string(), Vec::new()),
         FailureCause::Storage { .. } | FailureCause::Fenced(_) => ("storage", failure.cause.to_string(), Vec::new()),
         FailureCause::Restore(message) => ("restore", message.clone(), Vec::new()),
         FailureCause::Host(message) => ("host", message.clone(), Vec::new()),

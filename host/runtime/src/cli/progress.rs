@@ -143,7 +143,10 @@ fn is_last(event: &RunEvent) -> bool {
 
 /// Whether the user must see it even when quiet.
 fn is_problem(event: &RunEvent) -> bool {
-    matches!(event, RunEvent::Fault(_) | RunEvent::CheckpointFailed { .. } | RunEvent::Failed { .. })
+    matches!(
+        event,
+        RunEvent::Fault(_) | RunEvent::CheckpointFailed { .. } | RunEvent::RequestFailed { .. } | RunEvent::Failed { .. }
+    )
 }
 
 /// Returns an event as text. `None` for what the live display, or the next line of numbers, shows anyway.
@@ -159,6 +162,12 @@ fn line(event: &RunEvent, paint: Paint, live: bool) -> Option<String> {
         }
         RunEvent::CheckpointFailed { id, reason } => {
             format!("{}: checkpoint {id} was given up: {reason}", paint.paint(Style::Warning, "warning"))
+        }
+        RunEvent::Savepoint { id, path, duration_ms, bytes, .. } => {
+            format!("savepoint {id}: {path}, {} in {}", format_bytes(*bytes), format_duration_ms(*duration_ms))
+        }
+        RunEvent::RequestFailed { reason, .. } => {
+            format!("{}: what was asked for does not happen: {reason}", paint.paint(Style::Warning, "warning"))
         }
         RunEvent::Fault(fault) => fault_text(fault, paint),
         RunEvent::Finished(summary) => format!("{}: {}", paint.paint(Style::Good, "finished"), summary_text(summary)),
@@ -333,6 +342,14 @@ mod tests {
                     summary: Summary::default(),
                 },
                 "error[disk-full]: cannot write\n = make room\nfailed: 0 records in (0 B, 0/s), 0 out, 0 checkpoints, 0 restarts in 0.0s",
+            ),
+            (
+                RunEvent::Savepoint { request: 1, id: 7, path: "/s/savepoint-7".into(), duration_ms: 40, bytes: 2048 },
+                "savepoint 7: /s/savepoint-7, 2 KiB in 40ms",
+            ),
+            (
+                RunEvent::RequestFailed { request: 1, reason: "the job is stopping".into() },
+                "warning: what was asked for does not happen: the job is stopping",
             ),
             (
                 RunEvent::Stopped { checkpoint: Some(3), summary: Summary::default() },

@@ -274,6 +274,7 @@ pub(super) fn failure(error: &StoredError) -> Failure {
     match error {
         StoredError::NoCheckpoint { .. } => storage("no-checkpoint"),
         StoredError::NoSlot { .. } | StoredError::WrongKind { .. } => Diagnostic::new("no-slot", error.to_string()).into(),
+        StoredError::NotJob(_) => Diagnostic::new("not-a-job", error.to_string()).into(),
         StoredError::Gone(_) => storage("checkpoint-gone"),
         StoredError::Storage(error) | StoredError::Segment(SegmentError::Storage(error)) => storage_failure(error),
         _ => storage("checkpoint-damaged"),

@@ -31,6 +31,9 @@ pub enum StoredError {
         /// What there is, as `operator/slot`.
         known: Vec<String>,
     },
+    /// A job's directory was expected.
+    #[error("{} is the folder of one savepoint or checkpoint, not a job's directory", .0.display())]
+    NotJob(PathBuf),
     /// One value was asked for where there are many.
     #[error("slot \"{slot}\" is of kind {kind}: a key has entries, not one value")]
     WrongKind {
@@ -79,7 +82,7 @@ impl StoredError {
     pub fn is_damage(&self) -> bool {
         let damaged = |kind| matches!(kind, StorageErrorKind::Damaged | StorageErrorKind::NotFound);
         match self {
-            Self::NoCheckpoint { .. } | Self::NoSlot { .. } | Self::WrongKind { .. } | Self::Gone(_) => false,
+            Self::NoCheckpoint { .. } | Self::NoSlot { .. } | Self::WrongKind { .. } | Self::NotJob(_) | Self::Gone(_) => false,
             Self::Manifest { .. } | Self::Malformed { .. } => true,
             Self::Segment(SegmentError::Storage(error)) | Self::Storage(error) => damaged(error.kind),
             Self::Segment(_) => true,

@@ -44,6 +44,7 @@ impl Garbage {
 /// # Errors
 /// [`StoredError`].
 pub fn find_garbage(dir: &Path) -> Result<Garbage, StoredError> {
+    refuse_snapshot(dir)?;
     let storage = LocalStorage::open_to_read(dir)?;
     let owner = storage.owner()?;
     // While a host runs, the segments of its attempt may belong to a checkpoint that is about to complete.
@@ -56,6 +57,7 @@ pub fn find_garbage(dir: &Path) -> Result<Garbage, StoredError> {
 /// # Errors
 /// [`StoredError`]; a storage error of kind [`StorageErrorKind::Fenced`] if a host runs the job.
 pub fn collect_garbage(dir: &Path) -> Result<Garbage, StoredError> {
+    refuse_snapshot(dir)?;
     // Opening it to write would create a directory that is not there.
     drop(LocalStorage::open_to_read(dir)?);
     let storage = LocalStorage::open(dir)?;
@@ -63,6 +65,11 @@ pub fn collect_garbage(dir: &Path) -> Result<Garbage, StoredError> {
     Deletion { checkpoints: Vec::new(), segments: garbage.ids.clone() }.apply(&storage)?;
     storage.remove_leftovers()?;
     Ok(garbage)
+}
+
+/// The segments beside a savepoint's manifest are all it has; read as a job's directory, none of them would be named.
+fn refuse_snapshot(dir: &Path) -> Result<(), StoredError> {
+    if dir.join("_manifest").exists() { Err(StoredError::NotJob(dir.to_owned())) } else { Ok(()) }
 }
 
 fn find(storage: &LocalStorage, before: u64, in_use: bool) -> Result<Garbage, StoredError> {

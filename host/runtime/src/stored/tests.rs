@@ -309,6 +309,23 @@ fn garbage_is_what_no_checkpoint_names() {
 }
 
 #[test]
+fn a_savepoint_is_read_as_it_is_and_never_swept() {
+    let folder = tempfile::tempdir().unwrap();
+    let (job, savepoint) = (folder.path().join("job"), folder.path().join("saved"));
+    made(&job, &numbered(7));
+    std::fs::create_dir_all(savepoint.join("segments")).unwrap();
+    std::fs::copy(job.join("chk-1/_manifest"), savepoint.join("_manifest")).unwrap();
+    std::fs::copy(job.join("segments/1-1-0.seg"), savepoint.join("segments/1-1-0.seg")).unwrap();
+    assert_eq!(read(&savepoint, None), numbered(7));
+    assert!(verify(&StoredJob::open(&savepoint).unwrap(), None, &mut |_, _| ()).unwrap().is_whole());
+    for swept in [&savepoint, &job.join("chk-1")] {
+        assert!(matches!(collect_garbage(swept), Err(StoredError::NotJob(_))));
+        assert!(matches!(find_garbage(swept), Err(StoredError::NotJob(_))));
+    }
+    assert_eq!(read(&savepoint, None), numbered(7));
+}
+
+#[test]
 fn segments_stay_while_a_manifest_is_unreadable() {
     let folder = tempfile::tempdir().unwrap();
     made(folder.path(), &numbered(5));

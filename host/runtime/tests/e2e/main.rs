@@ -12,6 +12,7 @@ mod output;
 mod pipeline_file;
 mod reader;
 mod rejected;
+mod savepoint;
 mod stage;
 mod stop;
 mod storage;

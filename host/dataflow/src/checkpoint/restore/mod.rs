@@ -5,7 +5,7 @@ mod load;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
