@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use super::manifest::{CheckpointManifest, ManifestNodeKind};
-use super::recovery::raise;
+use super::recovery::{Claim, raise};
 use super::restore::{Incompatible, RestorePlan};
 use super::retention::Deletion;
 use super::segment::{SegmentError, SegmentReader, SegmentRef, hash_source};
@@ -203,7 +203,7 @@ fn publish(
     options: &AdoptOptions<'_>,
     own: Vec<CheckpointId>,
 ) -> Result<CheckpointId, AdoptError> {
-    let fence = raise(storage)?;
+    let fence = raise(storage, &mut Claim::default())?;
     let checkpoint = CheckpointId(fence.checkpoint.max(manifest.checkpoint.0) + 1);
     let attempt = Attempt(fence.attempt.max(manifest.attempt.0) + 1);
     storage.raise_fence(Fence { attempt: attempt.0, checkpoint: checkpoint.0 })?;

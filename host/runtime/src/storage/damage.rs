@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cofferdam_dataflow::checkpoint::chains::StateChains;
 use cofferdam_dataflow::checkpoint::manifest::{CheckpointManifest, ManifestNode, ManifestNodeKind};
-use cofferdam_dataflow::checkpoint::recovery::{RecoverOptions, recover};
+use cofferdam_dataflow::checkpoint::recovery::{Claim, RecoverOptions, recover};
 use cofferdam_dataflow::checkpoint::restore::RestorePlan;
 use cofferdam_dataflow::checkpoint::segment::{SegmentEncoder, SegmentError, SegmentHeader, SegmentId, SegmentInfo};
 use cofferdam_dataflow::checkpoint::storage::{CheckpointStorage, Fence};
@@ -132,7 +132,7 @@ fn job() -> JobSpec {
 fn restore(files: &SimulatedFiles, verify: bool) -> Result<(State, CheckpointManifest), String> {
     let storage = LocalStorage::with_files(Path::new(DIR), Arc::new(files.clone())).map_err(|error| error.to_string())?;
     let options = RecoverOptions { verify, ..RecoverOptions::default() };
-    let recovery = recover(&storage, options).map_err(|error| error.to_string())?;
+    let recovery = recover(&storage, options, &mut Claim::default()).map_err(|error| error.to_string())?;
     let Some(point) = recovery.newest else { return Err("there is no checkpoint".into()) };
     let spec = job();
     let plan = ExecutionPlan::new(&spec).unwrap();
