@@ -153,13 +153,18 @@ struct WatchedGuest {
 }
 
 impl Guest for WatchedGuest {
-    fn process_batch(&mut self, batch: &InputBatch<'_>, frame: &KeyedFrame<'_>) -> Result<Effects, GuestFault> {
+    fn process_batch(
+        &mut self,
+        batch: &InputBatch<'_>,
+        frame: &KeyedFrame<'_>,
+        reads: &Rc<dyn StateReads>,
+    ) -> Result<Effects, GuestFault> {
         let mut owners = self.owners.0.lock().unwrap_or_else(PoisonError::into_inner);
         for key in frame.keys.iter() {
             owners.entry(String::from_utf8_lossy(key).into_owned()).or_default().insert(self.subtask);
         }
         drop(owners);
-        self.inner.process_batch(batch, frame)
+        self.inner.process_batch(batch, frame, reads)
     }
 
     fn finish(&mut self, watermark: Option<Watermark>, now: ProcessingTime) -> Result<Effects, GuestFault> {

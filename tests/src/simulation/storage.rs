@@ -81,7 +81,7 @@ impl CheckpointStorage for SimStorage {
     fn create_segment(&self, id: SegmentId) -> Result<Box<dyn SegmentFile>, StorageError> {
         self.act(Op::CreateSegment, |state| {
             // What is copied in from a savepoint may have been here before.
-            if !state.disk.ever.insert(id) && !self.quiet {
+            if !state.disk.ever.insert(id) && self.process.is_some() {
                 state.violated(format!("segment {id} is created twice"));
             }
             state.disk.leftovers += 1;
@@ -199,9 +199,9 @@ impl CheckpointStorage for SimStorage {
 
     fn publish_savepoint(&self, attempt: Attempt, savepoint: NewSavepoint<'_>) -> Result<(), StorageError> {
         // Nothing is left of one that fails, even if it was there for a moment.
-        let outcome = if self.quiet { Outcome::Done } else { self.world.state().enter(Op::Save) };
+        let outcome = if self.process.is_none() { Outcome::Done } else { self.world.state().enter(Op::Save) };
         if outcome != Outcome::Done {
-            return Err(fault(Op::Save));
+            return Err(fault(Op::Save, outcome));
         }
         let mut state = self.world.state();
         if state.disk.fence.attempt != attempt.0 {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::checkpoint::chains::StateChains;
 use crate::checkpoint::memory::MemoryStorage;
-use crate::checkpoint::recovery::{RecoverOptions, Recovery, recover};
+use crate::checkpoint::recovery::{Claim, RecoverOptions, Recovery, recover};
 use crate::checkpoint::restore::tests::{id, job, manifest, write};
 use crate::checkpoint::storage::{NewSavepoint, StoredCheckpoint};
 use crate::connector::Transaction;
@@ -61,7 +61,7 @@ fn take(into: &MemoryStorage, source: &dyn SnapshotSource, wish: &Wish) -> Resul
 }
 
 fn start(storage: &MemoryStorage) -> Recovery {
-    recover(storage, RecoverOptions { verify: true, ..RecoverOptions::default() }).unwrap()
+    recover(storage, RecoverOptions { verify: true, ..RecoverOptions::default() }, &mut Claim::default()).unwrap()
 }
 
 #[test]
