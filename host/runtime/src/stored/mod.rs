@@ -31,6 +31,8 @@
 mod diff;
 mod error;
 mod gc;
+#[cfg(test)]
+mod golden;
 mod job;
 mod key;
 mod layout;

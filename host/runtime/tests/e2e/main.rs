@@ -16,4 +16,5 @@ mod savepoint;
 mod stage;
 mod stop;
 mod storage;
+mod stored;
 mod toolchain;
