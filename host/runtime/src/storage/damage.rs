@@ -120,11 +120,15 @@ fn job() -> JobSpec {
         keyed: true,
         max_batch: 0,
     };
-    let input = InputSpec { from: id("lines"), from_port: 0, to_port: 0, partition: None };
+    let input = |from: &str| vec![InputSpec { from: id(from), from_port: 0, to_port: 0, partition: None }];
     JobSpec {
         name: "words".into(),
         max_parallelism: groups(),
-        nodes: vec![node("lines", NodeKind::Source, vec![]), node("count", NodeKind::Operator(descriptor), vec![input])],
+        nodes: vec![
+            node("lines", NodeKind::Source, vec![]),
+            node("count", NodeKind::Operator(descriptor), input("lines")),
+            node("out", NodeKind::Sink, input("count")),
+        ],
     }
 }
 

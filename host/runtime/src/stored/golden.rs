@@ -152,6 +152,9 @@ fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     names.into_iter().map(|name| (name.to_owned(), std::fs::read(dir.join(name)).unwrap())).collect()
 }
 
+/// Key, entry key, index, value.
+type Shown = (Vec<u8>, Option<Vec<u8>>, Option<u64>, Vec<u8>);
+
 const VARIANTS: [(&str, [Compression; 2]); 2] =
     [("plain", [Compression::None, Compression::None]), ("compressed", [Compression::Lz4, Compression::Zstd])];
 
@@ -184,7 +187,7 @@ fn golden_checkpoints_of_all_versions_are_read() {
         assert!(verified.is_whole() && verified.entries == 10, "{verified:?}");
         let checkpoint = job.checkpoint(None).unwrap();
         assert_eq!(checkpoint.manifest().transactions().len(), 1);
-        let mut entries = |slot: &str| -> Vec<(Vec<u8>, Option<Vec<u8>>, Option<u64>, Vec<u8>)> {
+        let entries = |slot: &str| -> Vec<Shown> {
             let mut slot = checkpoint.slot("count", slot).unwrap();
             let mut found: Vec<_> =
                 slot.entries().map(|entry| entry.unwrap()).map(|e| (e.key, e.entry_key, e.index, e.value)).collect();
