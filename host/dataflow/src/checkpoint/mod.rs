@@ -3,8 +3,11 @@
 pub mod adopt;
 pub mod chains;
 pub mod config;
+pub mod contents;
 pub mod coordinator;
 mod frame;
+#[cfg(test)]
+mod fuzz;
 pub mod manifest;
 pub mod memory;
 pub mod recovery;

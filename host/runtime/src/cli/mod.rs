@@ -13,17 +13,20 @@ mod observe;
 mod plan;
 mod progress;
 mod run;
+mod state;
 mod stored;
 mod terminal;
+mod upkeep;
 mod usage;
 mod verbs;
 mod wiring;
+mod work;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use arguments::{Arguments, CheckpointVerb, Verb};
+use arguments::{Arguments, CheckpointVerb, StateVerb, Verb};
 use failure::Failure;
 use interrupt::Interrupts;
 use terminal::Terminal;
@@ -80,5 +83,12 @@ fn dispatch(verb: Verb, terminal: &Terminal, interrupts: &Interrupts) -> Result<
         Verb::Drain(arguments) => control::drain(&arguments, terminal),
         Verb::Checkpoint(CheckpointVerb::List(arguments)) => checkpoints::list(&arguments, terminal),
         Verb::Checkpoint(CheckpointVerb::Show(arguments)) => checkpoints::show(&arguments, terminal),
+        Verb::Checkpoint(CheckpointVerb::Diff(arguments)) => upkeep::diff(&arguments, terminal),
+        Verb::Checkpoint(CheckpointVerb::Verify(arguments)) => upkeep::verify(&arguments, terminal),
+        Verb::Checkpoint(CheckpointVerb::Gc(arguments)) => upkeep::gc(&arguments, terminal),
+        Verb::State(StateVerb::Ls(arguments)) => state::ls(&arguments, terminal),
+        Verb::State(StateVerb::Get(arguments)) => state::get(&arguments, terminal),
+        Verb::State(StateVerb::Scan(arguments)) => state::scan(&arguments, terminal),
+        Verb::State(StateVerb::Export(arguments)) => state::export(&arguments, terminal),
     }
 }

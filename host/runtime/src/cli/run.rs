@@ -46,7 +46,7 @@ pub(super) struct StartOptions {
 /// Shows the plan of a pipeline that could run.
 pub(super) fn check(arguments: &CheckArguments, terminal: &Terminal) -> Result<Exit, Failure> {
     let prepared = prepare(&arguments.file, &arguments.prepare, terminal)?;
-    terminal.result(&prepared.plan, |paint| prepared.plan.text(paint));
+    terminal.result(&prepared.plan, |paint| prepared.plan.text(paint))?;
     Ok(Exit::Done)
 }
 

@@ -17,4 +17,5 @@ mod savepoint;
 mod stage;
 mod stop;
 mod storage;
+mod stored;
 mod toolchain;
