@@ -55,6 +55,7 @@ pub mod metrics;
 mod operator;
 mod output;
 mod runner;
+mod schema;
 mod state;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod testing;
@@ -69,6 +70,7 @@ pub use error::{Error, ErrorKind};
 pub use operator::{NoConfig, Operator};
 pub use output::RecordWriter;
 pub use runner::Runner;
+pub use schema::schema_of;
 pub use state::Value;
 pub use text::Text;
 

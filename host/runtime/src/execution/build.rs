@@ -211,7 +211,8 @@ impl AttemptParts {
                 apply(state, *slot, group, bytes)
             });
             result.map_err(|error| error.into_failure(id))?;
-            for part in &task.tables {
+            // What has been migrated is stored in another form: its next snapshot is a base.
+            for part in task.tables.iter().filter(|part| part.migration.is_none()) {
                 for (group, chain) in &part.groups {
                     let (Some(state), Some(slot)) = (states.get_mut(&part.table.operator), slots.get(&part.table)) else {
                         continue;

@@ -160,6 +160,11 @@ impl Coordinator {
         self.chains = newest.map(|manifest| manifest.state.clone()).unwrap_or_default();
     }
 
+    /// The values of these tables have been brought to another schema: what is stored is no base for them any more.
+    pub fn migrated(&mut self, tables: &BTreeSet<TableId>) {
+        self.chains.forget(tables);
+    }
+
     /// All tasks of an attempt run: checkpoints may be triggered.
     pub fn begin(&mut self, attempt: Attempt, now: Now) {
         self.attempt = Some(attempt);

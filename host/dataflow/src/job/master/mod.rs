@@ -234,6 +234,7 @@ impl JobMaster {
         for notice in &restore.notices {
             self.report(JobReport::Notice(notice.clone()));
         }
+        self.coordinator.migrated(&restore.migrated());
         let commit = if point.committed { BTreeMap::new() } else { point.manifest.transactions() };
         let checkpoint = (!commit.is_empty()).then_some(point.manifest.checkpoint);
         self.commands.push(JobCommand::SettleSinks { attempt: recovery.attempt, checkpoint, commit });
