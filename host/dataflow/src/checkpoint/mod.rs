@@ -3,6 +3,7 @@
 pub mod chains;
 pub mod config;
 pub mod coordinator;
+pub mod difference;
 mod frame;
 pub mod manifest;
 pub mod memory;

@@ -56,6 +56,8 @@ pub(crate) enum Verb {
     Inspect(InspectArguments),
     /// Check a pipeline file with its components and show the plan.
     Check(CheckArguments),
+    /// Compare a pipeline and its components with the checkpoint that a run would go on from, without starting anything.
+    Plan(PlanArguments),
     /// Run a pipeline until its input ends or Ctrl-C stops it; resume it if it ran before.
     Run(RunArguments),
     /// Look at stored checkpoints.
@@ -106,6 +108,18 @@ pub(crate) struct InspectArguments {
 pub(crate) struct CheckArguments {
     /// The pipeline file.
     pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) prepare: PrepareArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArguments {
+    /// The pipeline file.
+    pub(crate) file: PathBuf,
+    /// What to compare with: a checkpoint's number, or the folder of a checkpoint, a savepoint or a job [default: the job's
+    /// newest checkpoint].
+    #[arg(long, value_name = "PATH|ID")]
+    pub(crate) against: Option<String>,
     #[command(flatten)]
     pub(crate) prepare: PrepareArguments,
 }
@@ -166,9 +180,11 @@ mod tests {
         Arguments::command().debug_assert();
         let parse = |line: &str| Arguments::try_parse_from(line.split(' '));
         assert!(parse("cofferdam run p.toml --fresh --parallelism 4 --output json -v").is_ok());
+        assert!(parse("cofferdam plan p.toml --against 7 --no-build").is_ok());
         for wrong in [
             "cofferdam run",
             "cofferdam run p.toml --fresh --allow-rewind",
+            "cofferdam plan",
             "cofferdam -q -v build",
             "cofferdam run p --parallelism 0",
         ] {

@@ -1,6 +1,7 @@
 //! Verbs, options and exit codes. What a verb does lives in the library; this only asks and shows.
 
 mod arguments;
+mod changes;
 mod checkpoints;
 mod diagnostics;
 mod execute;
@@ -67,6 +68,7 @@ fn dispatch(verb: Verb, terminal: &Terminal) -> Result<Exit, Failure> {
         Verb::Build(arguments) => verbs::build(&arguments, terminal),
         Verb::Inspect(arguments) => inspect::inspect(&arguments, terminal),
         Verb::Check(arguments) => run::check(&arguments, terminal),
+        Verb::Plan(arguments) => changes::plan(&arguments, terminal),
         Verb::Run(arguments) => run::run(&arguments, terminal),
         Verb::Checkpoint(CheckpointVerb::List(arguments)) => checkpoints::list(&arguments, terminal),
         Verb::Checkpoint(CheckpointVerb::Show(arguments)) => checkpoints::show(&arguments, terminal),

@@ -11,6 +11,7 @@ mod output;
 mod pipeline_file;
 mod reader;
 mod rejected;
+mod schema;
 mod stage;
 mod stop;
 mod storage;

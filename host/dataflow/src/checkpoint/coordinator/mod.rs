@@ -35,7 +35,7 @@ use crate::graph::plan::ExecutionPlan;
 use crate::graph::spec::{JobSpec, NodeKind};
 use crate::ids::{Attempt, CheckpointId, OperatorId, SubtaskId, TaskIndex};
 use crate::key_group::MaxParallelism;
-use crate::snapshot::TaskSnapshot;
+use crate::snapshot::{TableId, TaskSnapshot};
 use crate::time::{MonotonicTime, ProcessingTime};
 
 /// How long the checkpoint of a job whose input has ended waits after it has failed, in milliseconds.
@@ -71,7 +71,7 @@ impl JobDescription {
                 NodeKind::Source => ManifestNodeKind::Source,
                 NodeKind::Operator(descriptor) => {
                     let digest = digests.get(&node.id).cloned().unwrap_or_default();
-                    ManifestNodeKind::Operator { digest, slots: descriptor.slots.clone() }
+                    ManifestNodeKind::Operator { digest, slots: descriptor.slots.clone(), imports: Vec::new() }
                 }
                 NodeKind::Sink => ManifestNodeKind::Sink,
             };
@@ -79,6 +79,17 @@ impl JobDescription {
         });
         let nodes = nodes.collect();
         Self { name: spec.name.clone(), engine: engine.into(), max_parallelism: spec.max_parallelism, nodes }
+    }
+
+    /// Adds what each operator's component imports.
+    #[must_use]
+    pub fn with_imports(mut self, all: &BTreeMap<OperatorId, Vec<String>>) -> Self {
+        for node in &mut self.nodes {
+            if let (ManifestNodeKind::Operator { imports, .. }, Some(known)) = (&mut node.kind, all.get(&node.id)) {
+                imports.clone_from(known);
+            }
+        }
+        self
     }
 }
 

@@ -119,7 +119,7 @@ pub struct JobMaster {
 impl JobMaster {
     /// Returns the master of a job that has not started.
     pub fn new(setup: JobSetup) -> Self {
-        let description = JobDescription::new(&setup.spec, &setup.engine, &setup.digests);
+        let description = JobDescription::new(&setup.spec, &setup.engine, &setup.digests).with_imports(&setup.imports);
         let coordinator = Coordinator::new(setup.checkpoints.clone(), description, &setup.spec, &setup.plan);
         let restarts = Restarts::new(setup.restart.clone(), setup.seed);
         Self {
