@@ -239,3 +239,96 @@ fn one_line(text: &str) -> String {
     let shown: String = text.chars().take(2000).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     if text.chars().count() > 2000 { shown + "…" } else { shown }
 }
+
+#[cfg(test)]
+mod tests {
+    use cofferdam_dataflow::checkpoint::difference::SourcePosition;
+    use cofferdam_dataflow::ids::OperatorId;
+
+    use super::*;
+
+    fn node(id: &str, kind: &'static str, was: Option<u32>, is: Option<u32>) -> NodeDifference {
+        let id = OperatorId::new(id).unwrap();
+        NodeDifference { id, kind, was, is, component: None, slots: vec![], positions: vec![], transactions: 0 }
+    }
+
+    fn slot(name: &str, change: SlotChange) -> SlotDifference {
+        SlotDifference { name: name.into(), has_state: true, change }
+    }
+
+    fn changes(obstacles: Vec<Obstacle>) -> Changes {
+        let position = |split: &str, finished| SourcePosition { split: split.into(), position: "line 12".into(), finished };
+        let component = ComponentDifference {
+            was: "a".repeat(64),
+            is: "b".repeat(64),
+            imports_added: vec!["cofferdam:operator/logging@0.1.0".into()],
+            imports_dropped: vec![],
+        };
+        let slots = vec![
+            slot("n", SlotChange::Migrated(vec!["T.new added with the default 0".into()])),
+            slot("old", SlotChange::Orphaned),
+        ];
+        let difference = Difference {
+            checkpoint: CheckpointId(7),
+            max_parallelism: (128, 128),
+            nodes: vec![
+                NodeDifference {
+                    positions: vec![position("a.txt", false), position("b\u{1b}.txt", true)],
+                    ..node("lines", "source", Some(1), Some(1))
+                },
+                NodeDifference { component: Some(component), slots, ..node("count", "operator", Some(2), Some(4)) },
+                NodeDifference { transactions: 2, ..node("out", "sink", Some(1), Some(1)) },
+                node("more", "sink", None, Some(1)),
+                node("less", "sink", Some(3), None),
+            ],
+            obstacles,
+        };
+        let against =
+            Against { path: "/state".into(), attempt: 3, created_ms: 1_700_000_000_123, engine: "cofferdam 0.1.0".into() };
+        Changes {
+            event: "changes",
+            pipeline: "words".into(),
+            go: difference.obstacles.is_empty(),
+            finished: false,
+            against: Some(against),
+            difference: Some(difference),
+        }
+    }
+
+    #[test]
+    fn all_that_would_change_is_told() {
+        let expected = "\
+words against checkpoint 7
+  taken 2023-11-14 22:13:20 UTC by attempt 3 (cofferdam 0.1.0), in /state
+  lines  source x1
+           goes on in a.txt at line 12
+           1 read to the end
+  count  operator x2 -> x4: key groups move as a whole
+           component aaaaaaaaaaaa -> bbbbbbbbbbbb
+           may use in addition: cofferdam:operator/logging@0.1.0
+           state n: migrated: T.new added with the default 0
+           state old: orphaned: it has state and is not declared
+  out    sink x1
+           2 prepared transactions are published first, unless that has happened
+  more   sink x1: new, begins empty
+  less   sink x3: gone
+key groups: 128, as before; keys are bytes and keep their group
+";
+        let go = text(&changes(vec![]), Paint(false));
+        assert_eq!(go, format!("{expected}go: a run goes on from checkpoint 7\n"));
+        let obstacle = Obstacle { what: "a\nslot".into(), remedy: "declare it".into() };
+        let no_go = text(&changes(vec![obstacle]), Paint(false));
+        assert_eq!(no_go, format!("{expected}no go:\n  - a\u{fffd}slot\n    declare it\n"));
+    }
+
+    #[test]
+    fn as_json_it_is_one_object() {
+        let value = serde_json::to_value(changes(vec![])).unwrap();
+        assert_eq!((&value["event"], &value["go"], &value["checkpoint"]), (&"changes".into(), &true.into(), &7.into()));
+        assert_eq!(value["nodes"][1]["slots"][0]["verdict"], "migrated");
+        assert_eq!(value["nodes"][1]["slots"][1]["verdict"], "orphaned");
+        let nothing = Changes { against: None, difference: None, ..changes(vec![]) };
+        assert!(text(&nothing, Paint(false)).contains("begins at the beginning"));
+        assert!(serde_json::to_value(nothing).unwrap().get("nodes").is_none());
+    }
+}
