@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use super::probe::{Probe, Stop};
 use super::shape::{Body, Named, Shape, Text, Variant};
 
-/// Runs for one schema, and parts of values in one run. A type beyond that is described by its name.
+/// Runs to see all variants, and parts of values in all runs for one schema: the host limits what `describe` may do. A type
+/// beyond that is described by its name; fields whose default is not found in time have none.
 const RUNS_MAX: u32 = 4096;
-const STEPS_MAX: u32 = 50_000;
+const STEPS_MAX: u32 = 200_000;
 /// How deep named types may be nested.
 const DEPTH_MAX: usize = 64;
 /// Fields whose default is looked for.
@@ -65,7 +66,7 @@ impl Tracer {
 
     /// Makes one value.
     pub(super) fn run<T>(&mut self, deserialize: impl FnOnce(Probe<'_>) -> Result<T, Stop>) -> Result<T, Stop> {
-        (self.steps, self.repeated, self.bytes) = (0, 0, 0);
+        (self.repeated, self.bytes) = (0, 0);
         (self.recursed, self.progress, self.left_out_at) = (false, false, None);
         self.stack.clear();
         let mut shape = Shape::Unknown;

@@ -325,8 +325,10 @@ fn what_would_change_is_told_as_a_restore_decides() {
         "all reasons are told"
     );
     let mut renamed = with_schema(job(16, 2), "1 T{a:u8}");
-    renamed.nodes[0].id = id("other");
-    renamed.nodes[1].id = id("total");
+    for (node, name) in [(0, "other"), (1, "total")] {
+        renamed.nodes[node].id = id(name);
+        renamed.nodes[node + 1].inputs[0].from = id(name);
+    }
     let difference = told(&manifest, &renamed);
     assert_eq!(
         whats(&difference),
