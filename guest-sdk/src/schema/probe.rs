@@ -3,7 +3,9 @@
 use std::fmt::{self, Display, Formatter};
 
 use serde::de::value::{StrDeserializer, U32Deserializer};
-use serde::de::{DeserializeSeed, Deserializer, EnumAccess, Error, IntoDeserializer, MapAccess, SeqAccess, VariantAccess, Visitor};
+use serde::de::{
+    DeserializeSeed, Deserializer, EnumAccess, Error, IntoDeserializer, MapAccess, SeqAccess, VariantAccess, Visitor,
+};
 
 use super::shape::{Body, Field, Shape};
 use super::tracer::{Entered, Tracer};
@@ -225,9 +227,7 @@ fn read_fields<'de, V: Visitor<'de>>(
     let mut shapes = vec![Shape::Unknown; names.len()];
     let mut next = 0;
     let result = match tracer.to_leave_out(entered) {
-        Some(omitted) => {
-            visitor.visit_map(ByName { tracer, names, omitted, shapes: &mut shapes, next: &mut next })
-        }
+        Some(omitted) => visitor.visit_map(ByName { tracer, names, omitted, shapes: &mut shapes, next: &mut next }),
         None => visitor.visit_seq(Parts { tracer, shapes: &mut shapes, next: &mut next }),
     };
     if next < names.len() {

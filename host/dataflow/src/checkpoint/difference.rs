@@ -209,9 +209,21 @@ impl Difference {
             let change = match (find(was), find(is)) {
                 (Some(was), Some(is)) if has_state => change(compare_slots(&was, &is)),
                 (_, Some(_)) if has_state => SlotChange::Incompatible(vec!["has state in it and was not declared".into()]),
-                (Some(was), Some(is)) => if was == is { SlotChange::Same } else { SlotChange::New },
+                (Some(was), Some(is)) => {
+                    if was == is {
+                        SlotChange::Same
+                    } else {
+                        SlotChange::New
+                    }
+                }
                 (_, Some(_)) => SlotChange::New,
-                (_, None) => if has_state { SlotChange::Orphaned } else { SlotChange::Gone },
+                (_, None) => {
+                    if has_state {
+                        SlotChange::Orphaned
+                    } else {
+                        SlotChange::Gone
+                    }
+                }
             };
             let drop = format!("--drop-state {}/{name} starts it empty", node.id);
             match &change {

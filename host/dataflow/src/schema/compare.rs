@@ -57,9 +57,7 @@ pub fn compare(codec: &str, old: &str, new: &str) -> Verdict {
             Some(codec) => compare_shapes(codec, was, is),
             None => refused(format!("its schema has changed, and values in the codec {codec:?} cannot be migrated")),
         },
-        (Form::Digest(_), _) | (_, Form::Digest(_)) => {
-            refused("its schema has changed, and is too large to tell how".into())
-        }
+        (Form::Digest(_), _) | (_, Form::Digest(_)) => refused("its schema has changed, and is too large to tell how".into()),
         (Form::Opaque(was), Form::Opaque(is)) => refused(format!("was {} and is {}", cut(was), cut(is))),
         (Form::Opaque(name), _) | (_, Form::Opaque(name)) => {
             refused(format!("its schema has changed, and of {} only the name is known", cut(name)))

@@ -79,7 +79,11 @@ fn a_text_that_breaks_the_grammar_is_refused_with_its_place() {
         ("1 @0", 4),
         ("1 #12", 3),
     ] {
-        assert!(matches!(Schema::parse(text), Err(SchemaError::Malformed { at: found, .. }) if found == at), "{text}: {:?}", Schema::parse(text));
+        assert!(
+            matches!(Schema::parse(text), Err(SchemaError::Malformed { at: found, .. }) if found == at),
+            "{text}: {:?}",
+            Schema::parse(text)
+        );
     }
     assert_eq!(Schema::parse("2 u64"), Err(SchemaError::Version));
     assert_eq!(Schema::parse("u64"), Err(SchemaError::Version));
@@ -93,7 +97,12 @@ fn added_removed_and_moved_fields_are_compatible() {
     let plan = plan("1 T{a:u8,gone:str,b:u64}", "1 T{b:u64,new:opt u8=00,a:u8,list:seq u8=020105}");
     assert_eq!(
         plan.changes(),
-        ["T.gone removed", "T.new added with the default null", "T.list added with the default of the type", "T has its fields in another order"]
+        [
+            "T.gone removed",
+            "T.new added with the default null",
+            "T.list added with the default of the type",
+            "T has its fields in another order"
+        ]
     );
     assert!(!plan.keeps_bytes());
     assert_eq!(transcode(&plan, &[7, 2, b'h', b'i', 0x80, 1]), Ok(vec![0x80, 1, 0, 7, 2, 1, 5]));
@@ -109,7 +118,11 @@ fn what_cannot_be_migrated_is_named_with_its_place() {
         ("1 T{total:i64}", "1 T{total:u64}", "T.total: was i64 and is u64"),
         ("1 T{a:u8}", "1 T{a:u8,b:u8}", "T.b: is new and has no default"),
         ("1 T{a:u8}", "1 T{b:u8}", "T.b: is new and has no default"),
-        ("1 T{a:u8}", "1 T{a:u8,b:bool=02}", "T.b: is new and its default is damaged: the value does not follow its schema: a byte is neither 0 nor 1"),
+        (
+            "1 T{a:u8}",
+            "1 T{a:u8,b:bool=02}",
+            "T.b: is new and its default is damaged: the value does not follow its schema: a byte is neither 0 nor 1",
+        ),
         ("1 T{a:u8}", "1 U{a:u8}", "the value: was T and is U"),
         ("1 opt u8", "1 u8", "the value: was opt u8 and is u8"),
         ("1 E[A,B(u8)]", "1 E[A]", "E::B: the variant is gone, and stored values may have it"),
@@ -187,7 +200,8 @@ fn a_few_bytes_cannot_ask_for_endless_work() {
     assert_eq!(transcode(&wide, &[1]), Err(ValueError::Bound("too many parts for its size")));
     // Two cycles whose lengths have no common factor meet in very many pairs.
     let cycle = |count: usize| {
-        let opening: String = (0..count).map(|index| format!("A{{a:opt {}", if index + 1 == count { "@0" } else { "" })).collect();
+        let opening: String =
+            (0..count).map(|index| format!("A{{a:opt {}", if index + 1 == count { "@0" } else { "" })).collect();
         format!("1 {opening}{}", "}".repeat(count))
     };
     assert!(matches!(compare("postcard", &cycle(59), &cycle(61)), Verdict::Same | Verdict::Incompatible(_)));
@@ -209,7 +223,10 @@ fn a_value_is_shown_without_its_types() {
     assert!(value.is_err(), "bytes follow");
     assert_eq!(decode(&schema(text), "postcard", &[2, b'h', b'i', 1, 5, 1, 1, 0, 3]), Ok(expected));
     assert_eq!(decode(&schema("1 str"), "raw", b"hi"), Ok(Value::Text("hi".into())));
-    assert_eq!(decode(&schema("1 (u16,i8)"), "fixed", &[1, 1, 255]), Ok(Value::List(vec![Value::Unsigned(257), Value::Signed(-1)])));
+    assert_eq!(
+        decode(&schema("1 (u16,i8)"), "fixed", &[1, 1, 255]),
+        Ok(Value::List(vec![Value::Unsigned(257), Value::Signed(-1)]))
+    );
     assert_eq!(decode(&schema("1 str"), "fixed", b"hi"), Err(ValueError::Invalid("the codec has no lists, text or variants")));
     assert_eq!(decode(&schema("1 ?T"), "postcard", b""), Err(ValueError::Opaque));
     assert_eq!(decode(&schema("1 u8"), "json", b"1"), Err(ValueError::Opaque));
@@ -346,9 +363,7 @@ impl Maker {
         let count = if depth > 6 { 0 } else { self.below(3) };
         match &shape.types[id] {
             Type::Number(Number::Unsigned(bits)) => Value::Unsigned(self.bits(*bits)),
-            Type::Number(Number::Signed(bits)) => {
-                Value::Signed((self.bits(*bits) << (128 - bits)).cast_signed() >> (128 - bits))
-            }
+            Type::Number(Number::Signed(bits)) => Value::Signed((self.bits(*bits) << (128 - bits)).cast_signed() >> (128 - bits)),
             // Exact in either width.
             Type::Number(Number::Float(_)) => Value::Float(self.below(1 << 20) as f64 / 8.0),
             Type::Bool => Value::Bool(self.below(2) == 1),
@@ -415,7 +430,9 @@ fn reached(shape: &Shape, id: TypeId, all: &mut Vec<TypeId>) {
 /// The model: writes a value as a type says that has its names, whatever the type it was made for.
 fn encode(shape: &Shape, id: TypeId, value: &Value, out: &mut Vec<u8>) {
     match (&shape.types[id], value) {
-        (Type::Number(kind), Value::Unsigned(value)) => put_number(out, Codec::Postcard, Scalar::Unsigned(*value), *kind).unwrap(),
+        (Type::Number(kind), Value::Unsigned(value)) => {
+            put_number(out, Codec::Postcard, Scalar::Unsigned(*value), *kind).unwrap()
+        }
         (Type::Number(kind), Value::Signed(value)) => put_number(out, Codec::Postcard, Scalar::Signed(*value), *kind).unwrap(),
         (Type::Number(Number::Float(32)), Value::Float(value)) => out.extend((*value as f32).to_le_bytes()),
         (Type::Number(_), Value::Float(value)) => out.extend(value.to_le_bytes()),

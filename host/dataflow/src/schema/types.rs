@@ -40,8 +40,14 @@ pub(super) enum Type {
     Seq(TypeId),
     Map(TypeId, TypeId),
     Tuple(Items),
-    Struct { name: String, body: Body },
-    Enum { name: String, variants: Vec<Variant> },
+    Struct {
+        name: String,
+        body: Body,
+    },
+    Enum {
+        name: String,
+        variants: Vec<Variant>,
+    },
     /// Stands where a definition is being read.
     Pending,
 }

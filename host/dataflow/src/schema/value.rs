@@ -71,7 +71,13 @@ impl Decoder<'_> {
             Type::Char => Value::Text(self.reader.char()?.into()),
             Type::Str => Value::Text(self.reader.text()?.into()),
             Type::Bytes => Value::Bytes(self.reader.bytes()?.into()),
-            Type::Option(inner) => if self.reader.flag()? { self.value(*inner)? } else { Value::Null },
+            Type::Option(inner) => {
+                if self.reader.flag()? {
+                    self.value(*inner)?
+                } else {
+                    Value::Null
+                }
+            }
             Type::Seq(inner) => {
                 let mut items = Vec::new();
                 for _ in 0..self.reader.length()? {

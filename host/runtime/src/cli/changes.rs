@@ -85,9 +85,8 @@ fn folder(path: &Path) -> Result<Found, Failure> {
     if !file.exists() {
         return stored(path, None);
     }
-    let unreadable = |what: String| {
-        Failure::new(Exit::Storage, Diagnostic::new("storage-damaged", format!("{}: {what}", file.display())))
-    };
+    let unreadable =
+        |what: String| Failure::new(Exit::Storage, Diagnostic::new("storage-damaged", format!("{}: {what}", file.display())));
     let length = std::fs::metadata(&file).map_err(|error| unreadable(error.to_string()))?.len();
     if length > MANIFEST_BYTES_MAX {
         return Err(unreadable(format!("{length} bytes are no manifest")));

@@ -174,7 +174,11 @@ fn state_follows_an_operator_from_version_to_version_and_is_never_lost() {
     assert_eq!(what, "slot \"totals\" of \"total\" cannot be migrated: Totals.count: was u32 and is str");
     let ended = stage.run(&[]);
     let failed = ended.failed(3, "failed", "restore");
-    assert!(failed["message"].as_str().unwrap().contains("restore-incompatible") && failed["message"].to_string().contains("Totals.count: was u32 and is str"), "{failed}");
+    assert!(
+        failed["message"].as_str().unwrap().contains("restore-incompatible")
+            && failed["message"].to_string().contains("Totals.count: was u32 and is str"),
+        "{failed}"
+    );
     assert_eq!((lines(&stage.path("out")), &plan(&stage, 3)["checkpoint"]), (before, &checkpoint), "nothing was lost or written");
 
     // What can be is migrated, and increments follow on the new form.

@@ -291,7 +291,8 @@ fn a_value_that_does_not_follow_its_schema_is_named() {
     let plan = dealt(&manifest, &with_schema(job(16, 2), "1 T{}")).unwrap();
     let errors: Vec<_> = plan.tasks.iter().filter_map(|task| load(task, &storage).err()).collect();
     let [error] = &errors[..] else { panic!("{errors:?}") };
-    let expected = "slot \"n\" of \"count\": the value of key \"\\x00\\x03\" cannot be migrated: the value does not follow its schema";
+    let expected =
+        "slot \"n\" of \"count\": the value of key \"\\x00\\x03\" cannot be migrated: the value does not follow its schema";
     assert!(error.to_string().contains(expected), "{error}");
 }
 
@@ -312,7 +313,10 @@ fn what_would_change_is_told_as_a_restore_decides() {
     let whats = |difference: &Difference| -> Vec<String> { difference.obstacles.iter().map(|o| o.what.clone()).collect() };
     let slot = |difference: &Difference| difference.nodes[1].slots[0].change.clone();
     assert_eq!(slot(&told(&manifest, &old)), SlotChange::Same);
-    assert_eq!(slot(&told(&manifest, &with_schema(job(16, 3), "1 T{a:u16}"))), SlotChange::Migrated(vec!["T.a widened from u8 to u16".into()]));
+    assert_eq!(
+        slot(&told(&manifest, &with_schema(job(16, 3), "1 T{a:u16}"))),
+        SlotChange::Migrated(vec!["T.a widened from u8 to u16".into()])
+    );
     assert_eq!(slot(&told(&manifest, &with_schema(job(16, 2), ""))), SlotChange::Unchecked);
     let worse = with_schema(job(32, 2), "1 T{a:bool,b:u8}");
     assert_eq!(
