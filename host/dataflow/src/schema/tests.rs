@@ -247,7 +247,7 @@ impl Maker {
         Number::named(names[self.below(12)]).unwrap()
     }
 
-    fn kind(&mut self, types: &mut Vec<Type>, named: &mut Vec<TypeId>, depth: usize) -> TypeId {
+    fn kind(&mut self, types: &mut Vec<Type>, depth: usize) -> TypeId {
         let choice = if depth > 3 { self.below(6) } else { self.below(13) };
         let kind = match choice {
             0 => Type::Bool,
@@ -255,25 +255,23 @@ impl Maker {
             2 => Type::Str,
             3 => Type::Bytes,
             4 | 5 => Type::Number(self.number()),
-            6 => Type::Option(self.kind(types, named, depth + 1)),
-            7 => Type::Seq(self.kind(types, named, depth + 1)),
-            8 => Type::Map(self.kind(types, named, depth + 1), self.kind(types, named, depth + 1)),
-            9 => Type::Tuple(self.items(types, named, depth)),
+            6 => Type::Option(self.kind(types, depth + 1)),
+            7 => Type::Seq(self.kind(types, depth + 1)),
+            8 => Type::Map(self.kind(types, depth + 1), self.kind(types, depth + 1)),
+            9 => Type::Tuple(self.items(types, depth)),
             10 | 11 => {
                 let id = types.len();
                 types.push(Type::Pending);
-                named.push(id);
-                types[id] = Type::Struct { name: format!("S{id}"), body: self.body(types, named, depth) };
+                types[id] = Type::Struct { name: format!("S{id}"), body: self.body(types, depth) };
                 return id;
             }
             _ => {
                 let id = types.len();
                 types.push(Type::Pending);
-                named.push(id);
                 // The first variant ends all recursion.
                 let mut variants = vec![Variant { name: "End".into(), body: Body::Items(vec![]) }];
                 for index in 0..self.below(3) {
-                    variants.push(Variant { name: format!("V{index}"), body: self.body(types, named, depth) });
+                    variants.push(Variant { name: format!("V{index}"), body: self.body(types, depth) });
                 }
                 // A type may hold itself, behind a choice.
                 if self.below(2) == 0 {
@@ -287,18 +285,18 @@ impl Maker {
         types.len() - 1
     }
 
-    fn items(&mut self, types: &mut Vec<Type>, named: &mut Vec<TypeId>, depth: usize) -> Items {
-        (0..self.below(4)).map(|_| (u32::try_from(1 + self.below(3)).unwrap(), self.kind(types, named, depth + 1))).collect()
+    fn items(&mut self, types: &mut Vec<Type>, depth: usize) -> Items {
+        (0..self.below(4)).map(|_| (u32::try_from(1 + self.below(3)).unwrap(), self.kind(types, depth + 1))).collect()
     }
 
-    fn body(&mut self, types: &mut Vec<Type>, named: &mut Vec<TypeId>, depth: usize) -> Body {
+    fn body(&mut self, types: &mut Vec<Type>, depth: usize) -> Body {
         if self.below(3) == 0 {
-            return Body::Items(self.items(types, named, depth));
+            return Body::Items(self.items(types, depth));
         }
         let field = |index| Field { name: format!("f{index}"), kind: 0, default: None };
         let mut fields: Vec<_> = (0..self.below(4)).map(field).collect();
         for field in &mut fields {
-            field.kind = self.kind(types, named, depth + 1);
+            field.kind = self.kind(types, depth + 1);
         }
         Body::Fields(fields)
     }
@@ -428,10 +426,11 @@ fn reached(shape: &Shape, id: TypeId, all: &mut Vec<TypeId>) {
 }
 
 /// The model: writes a value as a type says that has its names, whatever the type it was made for.
+#[expect(clippy::cast_possible_truncation, reason = "the numbers made here are exact in 32 bits")]
 fn encode(shape: &Shape, id: TypeId, value: &Value, out: &mut Vec<u8>) {
     match (&shape.types[id], value) {
         (Type::Number(kind), Value::Unsigned(value)) => {
-            put_number(out, Codec::Postcard, Scalar::Unsigned(*value), *kind).unwrap()
+            put_number(out, Codec::Postcard, Scalar::Unsigned(*value), *kind).unwrap();
         }
         (Type::Number(kind), Value::Signed(value)) => put_number(out, Codec::Postcard, Scalar::Signed(*value), *kind).unwrap(),
         (Type::Number(Number::Float(32)), Value::Float(value)) => out.extend((*value as f32).to_le_bytes()),
@@ -487,8 +486,8 @@ fn encode_body(shape: &Shape, body: &Body, value: &Value, out: &mut Vec<u8>) {
 
 fn made(rng: TestRng) -> (Maker, Shape) {
     let mut maker = Maker(rng);
-    let (mut types, mut named) = (Vec::new(), Vec::new());
-    let root = maker.kind(&mut types, &mut named, 0);
+    let mut types = Vec::new();
+    let root = maker.kind(&mut types, 0);
     (maker, Shape { types, root })
 }
 
