@@ -183,6 +183,7 @@ impl Process {
             spec: definition.spec.clone(),
             plan: definition.plan.clone(),
             digests: definition.digests.clone(),
+            imports: definition.imports.clone(),
             engine: "simulator".into(),
             checkpoints: definition.checkpoint.clone(),
             restart: graph.restart.clone(),

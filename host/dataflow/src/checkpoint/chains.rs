@@ -42,6 +42,13 @@ impl StateChains {
         self.tables.entry(table.clone()).or_default().insert(group, chain);
     }
 
+    /// Forgets all that these tables hold: the next checkpoint has it in full.
+    pub fn forget(&mut self, tables: &BTreeSet<TableId>) {
+        self.tables.retain(|table, _| !tables.contains(table));
+        let used: BTreeSet<_> = self.tables.values().flat_map(BTreeMap::values).flatten().copied().collect();
+        self.segments.retain(|id, _| used.contains(id));
+    }
+
     /// Notes how to refer to a segment.
     pub(super) fn note(&mut self, segment: SegmentRef) {
         self.segments.insert(segment.id, segment);

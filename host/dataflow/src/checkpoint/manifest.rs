@@ -44,6 +44,8 @@ pub enum ManifestNodeKind {
         digest: String,
         /// Its declared slots.
         slots: Vec<StateSlot>,
+        /// The interfaces that the component imports: what it could use.
+        imports: Vec<String>,
     },
     /// A sink.
     Sink,
@@ -327,7 +329,7 @@ pub(super) mod tests {
             is_final: false,
             nodes: vec![
                 node("lines", 1, ManifestNodeKind::Source),
-                node("count", 1, ManifestNodeKind::Operator { digest: "abc".into(), slots: vec![] }),
+                node("count", 1, ManifestNodeKind::Operator { digest: "abc".into(), slots: vec![], imports: vec!["log".into()] }),
                 node("out", 2, ManifestNodeKind::Sink),
             ],
             subtasks: vec![

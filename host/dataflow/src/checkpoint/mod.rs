@@ -5,6 +5,7 @@ pub mod chains;
 pub mod config;
 pub mod contents;
 pub mod coordinator;
+pub mod difference;
 mod frame;
 #[cfg(test)]
 mod fuzz;

@@ -56,6 +56,8 @@ pub(crate) enum Verb {
     Inspect(InspectArguments),
     /// Check a pipeline file with its components and show the plan.
     Check(CheckArguments),
+    /// Compare a pipeline and its components with the checkpoint that a run would go on from, without starting anything.
+    Plan(PlanArguments),
     /// Run a pipeline until its input ends or Ctrl-C stops it; resume it if it ran before.
     Run(RunArguments),
     /// Take a savepoint of a running pipeline: a copy of its state to keep, move, and start from. The pipeline goes on.
@@ -115,6 +117,18 @@ pub(crate) struct InspectArguments {
 pub(crate) struct CheckArguments {
     /// The pipeline file.
     pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) prepare: PrepareArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArguments {
+    /// The pipeline file.
+    pub(crate) file: PathBuf,
+    /// What to compare with: a checkpoint's number, or the folder of a checkpoint, a savepoint or a job [default: the job's
+    /// newest checkpoint].
+    #[arg(long, value_name = "PATH|ID")]
+    pub(crate) against: Option<String>,
     #[command(flatten)]
     pub(crate) prepare: PrepareArguments,
 }
@@ -306,6 +320,7 @@ mod tests {
         Arguments::command().debug_assert();
         let parse = |line: &str| Arguments::try_parse_from(line.split(' '));
         assert!(parse("cofferdam run p.toml --fresh --parallelism 4 --output json -v").is_ok());
+        assert!(parse("cofferdam plan p.toml --against 7 --no-build").is_ok());
         assert!(parse("cofferdam state scan p.toml count/n --prefix hex:00 --limit 3 --key-group 7 --checkpoint 4").is_ok());
         assert!(parse("cofferdam checkpoint diff dir 1 2 --keys").is_ok());
         for right in [
@@ -324,6 +339,7 @@ mod tests {
             "cofferdam run p.toml --drop-state count",
             "cofferdam run p.toml --from latest --allow-rewind",
             "cofferdam savepoint",
+            "cofferdam plan",
             "cofferdam -q -v build",
             "cofferdam run p --parallelism 0",
             "cofferdam state get p count key",

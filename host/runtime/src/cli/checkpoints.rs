@@ -113,7 +113,7 @@ impl CheckpointDetail {
 }
 
 /// Renders a moment as `2026-01-31 12:00:00 UTC`.
-fn moment(ms: i64) -> String {
+pub(super) fn moment(ms: i64) -> String {
     let time = UNIX_EPOCH.checked_add(Duration::from_millis(u64::try_from(ms).unwrap_or(0)));
     match time {
         // The formatter takes no year after 9999.

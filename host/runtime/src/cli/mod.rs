@@ -1,6 +1,7 @@
 //! Verbs, options and exit codes. What a verb does lives in the library; this only asks and shows.
 
 mod arguments;
+mod changes;
 mod checkpoints;
 mod control;
 mod diagnostics;
@@ -77,6 +78,7 @@ fn dispatch(verb: Verb, terminal: &Terminal, interrupts: &Interrupts) -> Result<
         Verb::Build(arguments) => verbs::build(&arguments, terminal),
         Verb::Inspect(arguments) => inspect::inspect(&arguments, terminal),
         Verb::Check(arguments) => run::check(&arguments, terminal),
+        Verb::Plan(arguments) => changes::plan(&arguments, terminal),
         Verb::Run(arguments) => run::run(&arguments, terminal, interrupts),
         Verb::Savepoint(arguments) => control::savepoint(&arguments, terminal),
         Verb::Stop(arguments) => control::stop(&arguments, terminal),

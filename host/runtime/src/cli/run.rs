@@ -99,7 +99,7 @@ fn refuse_console(file: &PipelineFile) -> Result<(), Diagnostic> {
 }
 
 /// Reads a pipeline file and all that it names; builds crates that have changed, unless that is not wanted.
-fn prepare(path: &std::path::Path, arguments: &PrepareArguments, terminal: &Terminal) -> Result<Prepared, Failure> {
+pub(super) fn prepare(path: &std::path::Path, arguments: &PrepareArguments, terminal: &Terminal) -> Result<Prepared, Failure> {
     let mut file = PipelineFile::load(path)?;
     if let Some(parallelism) = arguments.parallelism {
         let most = file.max_parallelism.get();

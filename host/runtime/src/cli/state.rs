@@ -8,7 +8,7 @@ use std::path::Path;
 use cofferdam::config::Diagnostic;
 use cofferdam::config::value::format_bytes;
 use cofferdam::stored::{
-    SlotInfo, SlotSize, StoredCheckpoint, StoredEntry, StoredError, StoredJob, StoredSlot, parse_key, render, show_bytes,
+    Renderer, SlotInfo, SlotSize, StoredCheckpoint, StoredEntry, StoredError, StoredJob, StoredSlot, parse_key, show_bytes,
 };
 use cofferdam_dataflow::checkpoint::segment::SegmentError;
 use cofferdam_dataflow::ids::CheckpointId;
@@ -90,6 +90,7 @@ pub(super) fn get(arguments: &GetArguments, terminal: &Terminal) -> Result<Exit,
     let key = key_of(&arguments.key)?;
     let (checkpoint, mut slot) = open_slot(&arguments.slot)?;
     let found = slot.entries_of(&key).map_err(|error| failure(&error))?;
+    let renderer = Renderer::new(slot.info());
     let mut lines = terminal.lines();
     if found.is_empty() {
         let (operator, name) = (&slot.info().operator, &slot.info().slot);
@@ -100,11 +101,11 @@ pub(super) fn get(arguments: &GetArguments, terminal: &Terminal) -> Result<Exit,
         lines.line(&value, |paint| paint.paint(Style::Faint, none))?;
     }
     for entry in &found {
-        let mut value = entry_json(slot.info(), entry);
+        let mut value = entry_json(slot.info(), &renderer, entry);
         value["event"] = "state-entry".into();
         let is_read = lines.line(&value, |paint| match place_of(entry) {
-            None => shown(slot.info(), entry),
-            Some(place) => format!("{}\t{}", paint.paint(Style::Strong, place), shown(slot.info(), entry)),
+            None => renderer.render(&entry.value).line(),
+            Some(place) => format!("{}\t{}", paint.paint(Style::Strong, place), renderer.render(&entry.value).line()),
         })?;
         if !is_read {
             break;
@@ -120,14 +121,11 @@ fn place_of(entry: &StoredEntry) -> Option<String> {
     entry.entry_key.as_deref().map(show_bytes).or(index)
 }
 
-fn shown(info: &SlotInfo, entry: &StoredEntry) -> String {
-    render(&info.codec, &info.schema, &entry.value).line()
-}
-
 /// Shows entries as they come.
 pub(super) fn scan(arguments: &ScanArguments, terminal: &Terminal) -> Result<Exit, Failure> {
     let prefix = arguments.prefix.as_deref().map(key_of).transpose()?.unwrap_or_default();
     let (_, mut slot) = open_slot(&arguments.slot)?;
+    let renderer = Renderer::new(slot.info());
     let mut lines = terminal.lines();
     let mut left = arguments.limit.unwrap_or(u64::MAX);
     let groups = slot.groups().into_iter().filter(|group| arguments.key_group.is_none_or(|only| group.0 == only));
@@ -137,7 +135,7 @@ pub(super) fn scan(arguments: &ScanArguments, terminal: &Terminal) -> Result<Exi
         }
         let entries = slot.group(group).map_err(|error| failure(&error))?;
         for entry in entries.iter().filter(|entry| entry.key.starts_with(&prefix)) {
-            if left == 0 || !print(&mut lines, slot.info(), entry)? {
+            if left == 0 || !print(&mut lines, (slot.info(), &renderer), entry)? {
                 break 'all;
             }
             left -= 1;
@@ -147,12 +145,16 @@ pub(super) fn scan(arguments: &ScanArguments, terminal: &Terminal) -> Result<Exi
     Ok(Exit::Done)
 }
 
-fn print(lines: &mut super::terminal::Lines, info: &SlotInfo, entry: &StoredEntry) -> Result<bool, Failure> {
-    let mut value = entry_json(info, entry);
+fn print(
+    lines: &mut super::terminal::Lines,
+    (info, renderer): (&SlotInfo, &Renderer),
+    entry: &StoredEntry,
+) -> Result<bool, Failure> {
+    let mut value = entry_json(info, renderer, entry);
     value["event"] = "state-entry".into();
     lines.line(&value, |paint| {
         let place = place_of(entry).map_or_else(String::new, |place| format!("\t{place}"));
-        format!("{}{place}\t{}\n", paint.paint(Style::Strong, show_bytes(&entry.key)), shown(info, entry))
+        format!("{}{place}\t{}\n", paint.paint(Style::Strong, show_bytes(&entry.key)), renderer.render(&entry.value).line())
     })
 }
 
@@ -198,11 +200,12 @@ enum ExportError {
 
 fn write_all(slot: &mut StoredSlot, file: &mut BufWriter<File>, work: &mut Work) -> Result<u64, ExportError> {
     let info = slot.info().clone();
+    let renderer = Renderer::new(&info);
     let mut entries = slot.entries();
     let total = entries.groups_left() as u64;
     let mut count = 0;
     while let Some(entry) = entries.next() {
-        let line = entry_json(&info, &entry.map_err(ExportError::Read)?);
+        let line = entry_json(&info, &renderer, &entry.map_err(ExportError::Read)?);
         writeln!(file, "{line}").map_err(ExportError::Write)?;
         count += 1;
         work.done(total - entries.groups_left() as u64, total);
@@ -228,8 +231,8 @@ fn create(path: &Path) -> Result<BufWriter<File>, Failure> {
 }
 
 /// Returns an entry as JSON. `raw` has the bytes of what was decoded.
-fn entry_json(info: &SlotInfo, entry: &StoredEntry) -> Value {
-    let shown = render(&info.codec, &info.schema, &entry.value);
+fn entry_json(info: &SlotInfo, renderer: &Renderer, entry: &StoredEntry) -> Value {
+    let shown = renderer.render(&entry.value);
     let mut value = json!({
         "operator": info.operator,
         "slot": info.slot,

@@ -48,7 +48,7 @@ pub use error::StoredError;
 pub use gc::{Garbage, collect_garbage, find_garbage};
 pub use job::{StoredCheckpoint, StoredJob};
 pub use key::{InvalidKey, parse_key, show_bytes};
-pub use render::{Rendered, render};
+pub use render::{Rendered, Renderer};
 pub use slot::{Entries, SlotInfo, SlotSize, StoredEntry, StoredSlot};
 pub use verify::{FileCheck, Verification, verify};
 pub use writer::{NewSlot, NewState, SavepointError, SavepointWriter};

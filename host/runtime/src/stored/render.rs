@@ -1,8 +1,10 @@
 //! A stored value as people read it.
 
+use cofferdam_dataflow::schema::{self, Schema};
 use serde::Serialize;
 
 use super::key::{hex, show_bytes};
+use super::slot::SlotInfo;
 
 /// A value, shown.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -28,19 +30,37 @@ impl Rendered {
     }
 }
 
-/// Shows the bytes of a value of a slot with this codec and schema. Never fails: bytes that do not fit are shown raw.
-pub fn render(codec: &str, schema: &str, bytes: &[u8]) -> Rendered {
-    match decode(codec, schema, bytes) {
-        Some(value) => Rendered { value, decoded: true },
-        None => Rendered { value: show_bytes(bytes).into(), decoded: false },
-    }
+/// Shows the values of one slot: knows its codec and, read once, its schema.
+#[derive(Debug)]
+pub struct Renderer {
+    codec: String,
+    /// `None` if there is none that can be read.
+    schema: Option<Schema>,
 }
 
-/// Decodes what this host understands: text and JSON need no schema.
-fn decode(codec: &str, _schema: &str, bytes: &[u8]) -> Option<serde_json::Value> {
-    match codec {
-        "json" => serde_json::from_slice(bytes).ok(),
-        _ => None,
+impl Renderer {
+    /// Returns what shows the values of a slot.
+    pub fn new(info: &SlotInfo) -> Self {
+        // Maps name the type of their entry keys first.
+        let values = info.schema.split_once(" -> ").map_or(info.schema.as_str(), |(_, values)| values);
+        Self { codec: info.codec.clone(), schema: Schema::parse(values).ok() }
+    }
+
+    /// Shows the bytes of a value. Never fails: bytes that do not fit are shown raw.
+    pub fn render(&self, bytes: &[u8]) -> Rendered {
+        match self.decode(bytes) {
+            Some(value) => Rendered { value, decoded: true },
+            None => Rendered { value: show_bytes(bytes).into(), decoded: false },
+        }
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Option<serde_json::Value> {
+        if self.codec == "json" {
+            return serde_json::from_slice(bytes).ok();
+        }
+        let value = schema::decode(self.schema.as_ref()?, &self.codec, bytes).ok()?;
+        // Integers beyond 64 bits have no place in it.
+        serde_json::to_value(value).ok()
     }
 }
 
@@ -48,12 +68,21 @@ fn decode(codec: &str, _schema: &str, bytes: &[u8]) -> Option<serde_json::Value>
 mod tests {
     use super::*;
 
+    fn rendered(codec: &str, schema: &str, bytes: &[u8]) -> Rendered {
+        let text = |text: &str| text.to_owned();
+        let (operator, slot, kind) = (text("o"), text("s"), text("value"));
+        Renderer::new(&SlotInfo { operator, slot, kind, codec: text(codec), schema: text(schema), ttl_ms: 0 }).render(bytes)
+    }
+
     #[test]
     fn values_are_decoded_or_shown_raw() {
-        let json = render("json", "", b"{\"n\": 1}");
+        let json = rendered("json", "", b"{\"n\": 1}");
         assert_eq!((json.line().as_str(), json.raw(b"{}").as_deref()), ("{\"n\":1}", Some("hex:7b7d")));
-        let broken = render("json", "", b"{");
+        let broken = rendered("json", "", b"{");
         assert_eq!((broken.line().as_str(), broken.decoded), ("{", false));
-        assert_eq!(render("postcard", "u64", &[0xff, 1]).line(), "hex:ff01");
+        assert_eq!(rendered("postcard", "1 u64", &[0xff, 1]).line(), "255");
+        assert_eq!(rendered("postcard", "String -> 1 (u8,bool)", &[7, 1]).line(), "[7,true]");
+        assert_eq!(rendered("postcard", "1 u64", &[0xff]).line(), "hex:ff");
+        assert_eq!(rendered("postcard", "u64", &[0xff, 1]).line(), "hex:ff01");
     }
 }

@@ -14,6 +14,7 @@ mod pipeline_file;
 mod reader;
 mod rejected;
 mod savepoint;
+mod schema;
 mod stage;
 mod stop;
 mod storage;

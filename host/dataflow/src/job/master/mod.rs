@@ -130,7 +130,7 @@ pub struct JobMaster {
 impl JobMaster {
     /// Returns the master of a job that has not started.
     pub fn new(setup: JobSetup) -> Self {
-        let description = JobDescription::new(&setup.spec, &setup.engine, &setup.digests);
+        let description = JobDescription::new(&setup.spec, &setup.engine, &setup.digests).with_imports(&setup.imports);
         let coordinator = Coordinator::new(setup.checkpoints.clone(), description, &setup.spec, &setup.plan);
         let restarts = Restarts::new(setup.restart.clone(), setup.seed);
         Self {
@@ -250,6 +250,7 @@ impl JobMaster {
         for notice in &restore.notices {
             self.report(JobReport::Notice(notice.clone()));
         }
+        self.coordinator.migrated(&restore.migrated());
         let commit = if point.committed { BTreeMap::new() } else { point.manifest.transactions() };
         let checkpoint = (!commit.is_empty()).then_some(point.manifest.checkpoint);
         self.commands.push(JobCommand::SettleSinks { attempt: recovery.attempt, checkpoint, commit });

@@ -89,6 +89,7 @@ pub(super) fn setup() -> JobSetup {
         plan: ExecutionPlan::new(&spec).unwrap(),
         spec,
         digests: BTreeMap::new(),
+        imports: BTreeMap::new(),
         engine: "test".into(),
         checkpoints,
         restart: RestartPolicy::default(),
