@@ -281,7 +281,7 @@ fn settle(table: &mut Filled) {
 /// The rate of calls alone, and while a second thread writes a full snapshot.
 fn under_snapshot(table: &mut Filled) -> Result<()> {
     let folder = Folder::new()?;
-    let mut rate = |table: &mut Filled, go_on: &mut dyn FnMut(&mut Filled) -> bool| {
+    let rate = |table: &mut Filled, go_on: &mut dyn FnMut(&mut Filled) -> bool| {
         let (start, mut calls) = (Instant::now(), 0_u64);
         loop {
             let numbers = table.random_keys(FRAME);
