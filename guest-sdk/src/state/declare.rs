@@ -60,7 +60,8 @@ impl Declare {
     /// Declares a map that is the same on all subtasks, written by the records of a [`Self::broadcast_input`].
     pub fn broadcast<K: MapKey, V: 'static, C: StateCodec<V>>(&mut self, name: &str) -> Broadcast<K, V, C> {
         let cells = Rc::new(SharedCells::new(name));
-        let slot = self.slot((name, StateKind::Broadcast, C::NAME), SchemaText::Traced(entries::<K, V, C>), Rc::clone(&cells) as _);
+        let slot =
+            self.slot((name, StateKind::Broadcast, C::NAME), SchemaText::Traced(entries::<K, V, C>), Rc::clone(&cells) as _);
         Broadcast::new(slot, cells)
     }
 }

@@ -160,7 +160,7 @@ pub(super) mod tests {
             prefetch: false,
         };
         let node = |kind, parallelism| {
-            let kind = ManifestNodeKind::Operator { digest: String::new(), slots: vec![slot(kind)] };
+            let kind = ManifestNodeKind::Operator { digest: String::new(), imports: Vec::new(), slots: vec![slot(kind)] };
             [ManifestNode { id: table().operator, parallelism, kind }]
         };
         let all = [written(1, &[(0, SectionKind::Base)]), written(2, &[(1, SectionKind::Base), (2, SectionKind::Base)])];

@@ -56,10 +56,16 @@ mod tests {
 
     fn doubled(form: StoredForm, stored: &[u8]) -> Result<Vec<u8>, &'static str> {
         let mut out = Vec::new();
-        rewrite_values(form, stored, &mut out, |what| what, |value, out| {
-            out.extend(value.iter().map(|byte| byte * 2));
-            Ok(())
-        })?;
+        rewrite_values(
+            form,
+            stored,
+            &mut out,
+            |what| what,
+            |value, out| {
+                out.extend(value.iter().map(|byte| byte * 2));
+                Ok(())
+            },
+        )?;
         Ok(out)
     }
 

@@ -326,6 +326,6 @@ state in checkpoint 7
             "operator": "count", "slot": "n", "key_group": 3, "key": "hex:ff", "value": 1, "raw": "hex:3120",
             "entry_key": "m", "used_ms": 7,
         });
-        assert_eq!(entry_json(&info(), &entry), expected);
+        assert_eq!(entry_json(&info(), &Renderer::new(&info()), &entry), expected);
     }
 }

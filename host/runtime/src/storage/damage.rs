@@ -97,7 +97,7 @@ fn checkpoint(files: &SimulatedFiles) -> CheckpointManifest {
         is_final: false,
         nodes: vec![
             node("lines", ManifestNodeKind::Source),
-            node("count", ManifestNodeKind::Operator { digest: String::new(), slots: vec![slot()] }),
+            node("count", ManifestNodeKind::Operator { digest: String::new(), imports: Vec::new(), slots: vec![slot()] }),
         ],
         subtasks: vec![
             subtask("lines", SubtaskPart::Source { positions: vec![position] }),

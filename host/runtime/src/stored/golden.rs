@@ -120,7 +120,14 @@ fn write(dir: &Path, [first, second]: [Compression; 2]) {
     };
     let nodes = vec![
         node("lines", ManifestNodeKind::Source),
-        node("count", ManifestNodeKind::Operator { digest: "00ff".into(), slots: slots() }),
+        node(
+            "count",
+            ManifestNodeKind::Operator {
+                digest: "00ff".into(),
+                imports: vec!["cofferdam:operator/logging".into()],
+                slots: slots(),
+            },
+        ),
         node("out", ManifestNodeKind::Sink),
     ];
     let manifest = CheckpointManifest {

@@ -284,7 +284,7 @@ impl SavepointWriter {
             add(id, ManifestNodeKind::Source, SubtaskPart::Source { positions: positions.clone() });
         }
         for (id, slots) in &self.slots {
-            let kind = ManifestNodeKind::Operator { digest: String::new(), slots: slots.clone() };
+            let kind = ManifestNodeKind::Operator { digest: String::new(), imports: Vec::new(), slots: slots.clone() };
             add(id, kind, SubtaskPart::Operator { slots: slots.clone() });
         }
         let state = StateChains::default().advance(&self.segments, &nodes);

@@ -80,7 +80,8 @@ impl Migration {
                 Entry::Put { key, value } => {
                     new.clear();
                     let broken = |what: &'static str| what.to_owned();
-                    let transcode = |value: &[u8], out: &mut Vec<u8>| self.plan.transcode(value, out).map_err(|error| error.to_string());
+                    let transcode =
+                        |value: &[u8], out: &mut Vec<u8>| self.plan.transcode(value, out).map_err(|error| error.to_string());
                     rewrite_values(self.form, value, &mut new, broken, transcode)
                         .map_err(|error| format!("the value of key {:?} cannot be migrated: {error}", Shown(key)))?;
                     Entry::Put { key, value: &new }.encode(out);

@@ -250,7 +250,7 @@ fn values_of_a_changed_schema_arrive_in_their_new_form() {
     let storage = MemoryStorage::default();
     let old = with_schema(job(16, 2), "1 T{gone:u8}");
     let all = |checkpoint, kind| [write(&storage, checkpoint, 2, 0..8, kind), write(&storage, checkpoint, 3, 8..16, kind)];
-    let state = StateChains::default().advance(&all(1, SectionKind::Base)).advance(&all(2, SectionKind::Delta));
+    let state = StateChains::default().advance(&all(1, SectionKind::Base), &[]).advance(&all(2, SectionKind::Delta), &[]);
     let manifest = CheckpointManifest { state, ..manifest(&old) };
     let new = with_schema(job(16, 3), "1 T{kept:u16=2a,also:bool=01}");
     let plan = dealt(&manifest, &new).unwrap();
@@ -283,7 +283,7 @@ fn values_of_a_changed_schema_arrive_in_their_new_form() {
 fn a_value_that_does_not_follow_its_schema_is_named() {
     let storage = MemoryStorage::default();
     let old = with_schema(job(16, 2), "1 T{gone:bool}");
-    let state = StateChains::default().advance(&[write(&storage, 7, 2, 3..4, SectionKind::Base)]);
+    let state = StateChains::default().advance(&[write(&storage, 7, 2, 3..4, SectionKind::Base)], &[]);
     let manifest = CheckpointManifest { state, ..manifest(&old) };
     let plan = dealt(&manifest, &with_schema(job(16, 2), "1 T{}")).unwrap();
     let errors: Vec<_> = plan.tasks.iter().filter_map(|task| load(task, &storage).err()).collect();
@@ -299,7 +299,7 @@ fn what_would_change_is_told_as_a_restore_decides() {
     use crate::checkpoint::difference::{Difference, SlotChange};
     let storage = MemoryStorage::default();
     let old = with_schema(job(16, 2), "1 T{a:u8}");
-    let state = StateChains::default().advance(&[write(&storage, 1, 2, 0..8, SectionKind::Base)]);
+    let state = StateChains::default().advance(&[write(&storage, 1, 2, 0..8, SectionKind::Base)], &[]);
     let mut manifest = CheckpointManifest { state, ..manifest(&old) };
     let told = |manifest: &CheckpointManifest, spec: &JobSpec| {
         let difference = Difference::new(manifest, &JobDescription::new(spec, "test", &BTreeMap::new()));
