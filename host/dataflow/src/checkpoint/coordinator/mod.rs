@@ -458,7 +458,10 @@ impl Coordinator {
         self.export_what_is_ready(out);
         let Some(attempt) = self.attempt.filter(|_| self.completing.is_none()) else { return };
         let Some((checkpoint, pending)) = self.take_ready(Pending::is_checkpoint) else { return };
-        let manifest = pending.manifest(&self.job, checkpoint, attempt, (self.parent, &self.chains));
+        // A savepoint holds all state: what is not in it is empty, whatever the checkpoints before it hold.
+        let nothing = StateChains::default();
+        let chains = if pending.savepoint.is_some() { &nothing } else { &self.chains };
+        let manifest = pending.manifest(&self.job, checkpoint, attempt, (self.parent, chains));
         let stage = if pending.savepoint.is_some() {
             out.commands.extend(self.publish_savepoint(checkpoint, &pending, attempt));
             Stage::Exporting

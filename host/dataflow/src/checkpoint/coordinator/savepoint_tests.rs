@@ -1,6 +1,6 @@
 //! Savepoints beside checkpoints, and the stops and drains that end with one.
 
-use super::tests::{Bench, TASKS, config};
+use super::tests::{Bench, TASKS, config, id, segment, snapshot};
 use super::*;
 
 pub(super) fn order() -> SavepointOrder {
@@ -120,4 +120,24 @@ fn while_the_job_drains_only_the_final_checkpoint_is_triggered_and_may_be_a_save
     TASKS.into_iter().for_each(|task| bench.run(|coordinator, now| coordinator.task_ended(task, now)));
     assert_eq!(bench.said(), ["trigger 1 at 0,1,2,3,4 in full"]);
     assert!(!bench.coordinator.drain(None), "too late");
+}
+
+#[test]
+fn the_checkpoint_of_a_stop_with_a_savepoint_holds_what_the_savepoint_holds_and_nothing_older() {
+    let mut bench = Bench::new(config());
+    bench.tick_at(1000);
+    bench.complete(1);
+    bench.run(|coordinator, now| coordinator.request(CheckpointPurpose::Stop, Some(order()), now));
+    for task in TASKS {
+        let id = id(2, 1, task);
+        bench.run(|coordinator, now| coordinator.snapshot_taken(snapshot(id, false), now));
+        // The last state of one operator's task has been deleted meanwhile: it writes nothing.
+        let segment = segment(id).filter(|_| task != TASKS[3]);
+        bench.run(|coordinator, now| coordinator.acknowledged(id, segment, now));
+    }
+    bench.run(|coordinator, now| coordinator.savepoint_published(CheckpointId(2), now));
+    let Some(CheckpointCommand::PublishManifest { bytes, .. }) = bench.out.commands.last() else { panic!() };
+    let manifest = CheckpointManifest::decode(bytes).unwrap();
+    assert_eq!(manifest.state.segments().keys().copied().collect::<Vec<_>>(), [id(2, 1, TASKS[2])]);
+    assert_eq!(manifest.parent, Some(CheckpointId(1)));
 }
