@@ -82,7 +82,7 @@ fn state_of_every_kind_goes_on_together_after_failures() {
         let graph = Graph::every_ms(500)
             .source("records", 1, SplitsSource::new(&world, vec![("records".into(), records)], 7, 100))
             .source("rules", 1, SplitsSource::lines(&world, "rules", ["r0", "r1", "r2", "r3"]))
-            .operator("four", 2, operator, &[("records", 0), ("rules", 0)])
+            .operator("four", 2, operator, &[("records", 0), ("rules", 1)])
             .sink("out", 1, SimSink::new(&world, "out", SinkKind::Transactional), "four");
         world.gate([("records", 40), ("rules", 2)]);
         simulation.start(&graph);
