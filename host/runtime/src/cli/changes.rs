@@ -56,7 +56,7 @@ pub(super) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> Result<Exi
     let prepared = run::prepare(&arguments.file, &arguments.prepare, terminal)?;
     let found = manifest(&prepared, arguments.against.as_deref())?;
     let changes = compare(&prepared, found)?;
-    terminal.result(&changes, |paint| text(&changes, paint));
+    terminal.result(&changes, |paint| text(&changes, paint))?;
     Ok(if changes.go { Exit::Done } else { Exit::Storage })
 }
 

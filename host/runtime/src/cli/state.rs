@@ -12,7 +12,6 @@ use cofferdam::stored::{
 };
 use cofferdam_dataflow::checkpoint::segment::SegmentError;
 use cofferdam_dataflow::ids::CheckpointId;
-use cofferdam_dataflow::key_group::KeyGroup;
 use serde::Serialize;
 use serde_json::{Value, json};
 
