@@ -348,10 +348,9 @@ impl<I: Index> Table<I> {
         let cut = self.epoch;
         self.epoch += 1;
         let dirty = Rc::new(std::mem::take(&mut self.dirty));
-        let mut clears = std::mem::take(&mut self.clears);
-        compact(&mut clears, |_| true);
-        let clear_bytes = clears.iter().map(Clear::memory_bytes).sum();
-        self.clear_bytes = 0;
+        // A key that was cleared twice is listed twice: looking for it here would take time while everything waits.
+        let clears = std::mem::take(&mut self.clears);
+        let clear_bytes = std::mem::take(&mut self.clear_bytes);
         let tombs = std::mem::take(&mut self.tombs);
         self.unconfirmed.push_back(Interval {
             checkpoint,
