@@ -47,7 +47,7 @@ fn a_snapshot_that_is_written_late_holds_the_state_of_its_cut() {
     // No other checkpoint comes in between.
     graph.checkpoint.min_pause_ms = 100_000;
     world.gate([("changes", KEYS)]);
-    simulation.dials.frozen_writers.extend([(1, u64::MAX), (2, u64::MAX)]);
+    simulation.dials.full_writers.extend([1, 2]);
     simulation.start(&graph);
     let is_cut = |simulation: &Simulation, task| simulation.events.contains(&Event::Cut(CheckpointId(1), TaskIndex(task)));
     simulation.run_until(|simulation| is_cut(simulation, 1) && is_cut(simulation, 2));
@@ -55,7 +55,7 @@ fn a_snapshot_that_is_written_late_holds_the_state_of_its_cut() {
     simulation.run_until(|simulation| simulation.world.reads("changes") == all as u64);
     simulation.run_for_ms(1000);
     assert_eq!(simulation.completed(), [0; 0]);
-    simulation.dials.frozen_writers.clear();
+    simulation.dials.full_writers.clear();
     simulation.run_until(|simulation| simulation.completed() == [1]);
     let ones: BTreeMap<_, _> = (0..KEYS).map(|key| (key.to_string(), 1)).collect();
     assert!(numbers(&simulation, 1, "store/n") == ones, "what came after the cut is in the checkpoint");

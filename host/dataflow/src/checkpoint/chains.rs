@@ -42,6 +42,13 @@ impl StateChains {
         self.tables.entry(table.clone()).or_default().insert(group, chain);
     }
 
+    /// Forgets all that these tables hold: the next checkpoint has it in full.
+    pub fn forget(&mut self, tables: &BTreeSet<TableId>) {
+        self.tables.retain(|table, _| !tables.contains(table));
+        let used: BTreeSet<_> = self.tables.values().flat_map(BTreeMap::values).flatten().copied().collect();
+        self.segments.retain(|id, _| used.contains(id));
+    }
+
     /// Notes how to refer to a segment.
     pub(super) fn note(&mut self, segment: SegmentRef) {
         self.segments.insert(segment.id, segment);
@@ -153,7 +160,7 @@ pub(super) mod tests {
             prefetch: false,
         };
         let node = |kind, parallelism| {
-            let kind = ManifestNodeKind::Operator { digest: String::new(), slots: vec![slot(kind)] };
+            let kind = ManifestNodeKind::Operator { digest: String::new(), imports: Vec::new(), slots: vec![slot(kind)] };
             [ManifestNode { id: table().operator, parallelism, kind }]
         };
         let all = [written(1, &[(0, SectionKind::Base)]), written(2, &[(1, SectionKind::Base), (2, SectionKind::Base)])];

@@ -23,6 +23,7 @@ mod list;
 mod ordered;
 mod reads;
 mod restore;
+mod rewrite;
 mod small;
 mod snapshot;
 mod subtask;
@@ -34,6 +35,8 @@ mod value;
 pub use frame::Frame;
 pub use reads::SharedState;
 pub use restore::{Deal, RestoreError, SlotRestore};
+pub use rewrite::StoredForm;
+pub(crate) use rewrite::rewrite_values;
 pub use subtask::{KeyNotOwned, StateFull, StateOwner, SubtaskState};
 
 /// Bytes of a key, and of a key with an entry key, at most: whatever the configured limits are.

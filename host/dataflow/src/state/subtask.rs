@@ -1,6 +1,6 @@
 //! All state of one subtask: a table for each slot, the frame of the call at hand, and snapshots of all of it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
 use super::arena::EntryRef;
@@ -62,6 +62,8 @@ pub struct SubtaskState {
     pub(super) now: ProcessingTime,
     /// What the call at hand has read of slots whose values expire.
     pub(super) touches: RefCell<Touches>,
+    /// What reads have walked over so far beyond what they returned, or were told to skip.
+    pub(super) passed_over: Cell<u64>,
     pub(super) scratch: Vec<u8>,
 }
 
@@ -112,7 +114,17 @@ impl SubtaskState {
             tables.push(Slot { kind, ttl, column, table });
         }
         let (frame, now) = (Frame::new(columns), ProcessingTime(0));
-        Self { owner, hasher, slots: tables, quota_bytes, frame, now, touches: RefCell::default(), scratch: Vec::new() }
+        Self {
+            owner,
+            hasher,
+            slots: tables,
+            quota_bytes,
+            frame,
+            now,
+            touches: RefCell::default(),
+            passed_over: Cell::new(0),
+            scratch: Vec::new(),
+        }
     }
 
     /// Returns the frame of the call at hand.

@@ -132,6 +132,8 @@ pub(super) fn definition(prepared: &Prepared) -> Result<JobDefinition, Failure> 
     let mut definition = JobDefinition::new(prepared.spec.clone(), parts, checkpoint_config(file)).map_err(bad_graph)?;
     definition.digests =
         prepared.components.iter().map(|(id, component)| (id.clone(), component.summary.digest.clone())).collect();
+    definition.imports =
+        prepared.components.iter().map(|(id, component)| (id.clone(), component.summary.imports.clone())).collect();
     definition.engine = format!("cofferdam {}; {}", env!("CARGO_PKG_VERSION"), SandboxEngine::semantics());
     Ok(definition)
 }

@@ -256,6 +256,8 @@ fn words_and_defaults_of_the_schema_are_those_of_the_parser() {
     assert_eq!(duration("timeout"), checkpoint.timeout_ms);
     assert_eq!(duration("min-pause"), checkpoint.min_pause_ms);
     assert_eq!(default("max-concurrent"), checkpoint.max_concurrent);
+    assert_eq!(at("/properties/checkpoint/properties/compression/enum"), serde_json::json!(crate::storage::Compression::NAMES));
+    assert_eq!(crate::storage::Compression::from_name(default("compression").as_str().unwrap()), Some(checkpoint.compression));
     assert_eq!(default("tolerable-failures"), checkpoint.tolerable_failures);
     assert_eq!(default("retention/properties/keep"), checkpoint.keep);
 }

@@ -22,6 +22,8 @@ pub struct JobDefinition {
     pub parts: Vec<NodeParts>,
     /// The digest of each operator's component.
     pub digests: BTreeMap<OperatorId, String>,
+    /// The interfaces that each operator's component imports.
+    pub imports: BTreeMap<OperatorId, Vec<String>>,
     /// The engine's fingerprint, for the record.
     pub engine: String,
     /// When checkpoints are taken, and how many are kept.
@@ -65,6 +67,6 @@ impl JobDefinition {
     pub fn new(spec: JobSpec, parts: Vec<NodeParts>, checkpoint: CheckpointConfig) -> Result<Self, SpecError> {
         assert_eq!(spec.nodes.len(), parts.len(), "one part for each node");
         let plan = ExecutionPlan::new(&spec)?;
-        Ok(Self { spec, plan, parts, digests: BTreeMap::new(), engine: String::new(), checkpoint })
+        Ok(Self { spec, plan, parts, digests: BTreeMap::new(), imports: BTreeMap::new(), engine: String::new(), checkpoint })
     }
 }

@@ -8,7 +8,8 @@ use super::{
     TAIL_BYTES,
 };
 use crate::checkpoint::storage::{SegmentSource, StorageError};
-use crate::snapshot::SectionKind;
+use crate::key_group::KeyGroup;
+use crate::snapshot::{SectionKind, TableId};
 use crate::state::entry::{Entry, EntryReader};
 
 /// Magic, version, header length.
@@ -53,6 +54,15 @@ impl<S: SegmentSource> SegmentReader<S> {
     /// Returns its sections, ascending by table, group and rank.
     pub fn sections(&self) -> &[SectionInfo] {
         &self.sections
+    }
+
+    /// Returns what there is of a table's key group, in the order to apply it.
+    pub fn sections_of(&self, table: &TableId, group: KeyGroup) -> &[SectionInfo] {
+        let Some(table) = self.header.tables.iter().position(|listed| listed == table) else { return &[] };
+        let place = |section: &SectionInfo| (usize::from(section.table), section.group);
+        let start = self.sections.partition_point(|section| place(section) < (table, group));
+        let end = self.sections.partition_point(|section| place(section) <= (table, group));
+        &self.sections[start..end]
     }
 
     /// Reads a section, block by block: hands encoded entries, all of them checked, to `each`.
@@ -225,9 +235,7 @@ mod tests {
     use super::super::{SegmentEncoder, SegmentInfo};
     use super::*;
     use crate::ids::{Attempt, CheckpointId, OperatorId, TaskIndex};
-    use crate::key_group::KeyGroup;
-    use crate::snapshot::{SectionKind, StateBlock, TableId};
-    use crate::state::entry::Entry;
+    use crate::snapshot::StateBlock;
 
     fn block(table: u16, group: u16, keys: &[u8], value: &[u8]) -> StateBlock {
         let mut bytes = Vec::new();
