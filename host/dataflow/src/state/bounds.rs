@@ -113,6 +113,21 @@ fn memory_is_bounded_when_keys_are_filled_and_cleared_again_and_again() {
 }
 
 #[test]
+fn keys_that_were_cleared_count_as_memory_until_a_checkpoint_holds_them() {
+    let mut state = state(StateKind::Map, 0);
+    for number in 0..1000_u32 {
+        let mut key = vec![0; 4000];
+        key[..4].copy_from_slice(&number.to_le_bytes());
+        state.fill_frame(column(&[&key]).as_slice(), &[], ProcessingTime(0)).unwrap();
+        put_entry(&mut state, b"e", b"");
+        update(&mut state, op::CLEAR, b"");
+    }
+    assert!(state.memory_bytes() > 4_000_000, "{}", state.memory_bytes());
+    snapshot(&mut state, 1);
+    assert!(state.memory_bytes() < 1_000_000, "{}", state.memory_bytes());
+}
+
+#[test]
 fn what_has_expired_leaves_memory_when_its_group_is_written_in_full() {
     let mut state = state(StateKind::Map, 10);
     at(&mut state, 0);
