@@ -30,7 +30,7 @@ fn purchases(random: &mut Random) -> (String, Vec<Told>) {
     let (mut times, mut last) = (BTreeMap::<(String, &str), u64>::new(), BTreeMap::<String, Vec<String>>::new());
     for _ in 0..PURCHASES {
         let customer = format!("c{}", random.below(50));
-        let (product, price) = PRODUCTS[random.below(PRODUCTS.len() as u64) as usize];
+        let (product, price) = PRODUCTS[usize::try_from(random.below(PRODUCTS.len() as u64)).unwrap()];
         writeln!(lines, r#"{{"customer": "{customer}", "product": "{product}", "price": {price}}}"#).unwrap();
         let times = times.entry((customer.clone(), product)).or_default();
         *times += 1;
