@@ -121,7 +121,10 @@ impl StateContents {
     fn each(&self, segment: SegmentId, section: &SectionInfo, mut each: impl FnMut(Entry<'_>)) -> Result<(), SegmentError> {
         let reader = &self.segments[&segment];
         // The reader has checked every entry before it hands a block out.
-        reader.read(section, |bytes| EntryReader::new(bytes).flatten().try_for_each(|entry| Ok(each(entry))))
+        reader.read(section, |bytes| {
+            EntryReader::new(bytes).flatten().for_each(&mut each);
+            Ok(())
+        })
     }
 
     /// Returns the sections of a key group in the order to apply them. Opens the segments that are not known yet.
@@ -328,7 +331,8 @@ mod tests {
             .collect();
         let first = write(&storage, 1, &base);
         let second = write(&storage, 2, &Written::from([(1, (SectionKind::Delta, vec![put(1, 9), (5, None)]))]));
-        let chains = StateChains::default().advance(&[first.clone()], &[]).advance(&[second.clone()], &[]);
+        let chains =
+            StateChains::default().advance(std::slice::from_ref(&first), &[]).advance(std::slice::from_ref(&second), &[]);
         let reads = Reads::default();
         let noted = Arc::clone(&reads);
         let open: OpenSegment = Arc::new(move |id| {
@@ -359,7 +363,7 @@ mod tests {
     fn a_segment_that_is_gone_or_lacks_the_group_is_an_error() {
         let storage = MemoryStorage::default();
         let info = write(&storage, 1, &Written::from([(1, (SectionKind::Base, vec![(1, Some(1))]))]));
-        let mut chains = StateChains::default().advance(&[info.clone()], &[]);
+        let mut chains = StateChains::default().advance(std::slice::from_ref(&info), &[]);
         chains.set(&table(), KeyGroup(2), vec![info.reference.id]);
         let mut contents = StateContents::new(opener(storage.clone()), chains);
         let error = contents.group(&table(), KeyGroup(2)).unwrap_err().to_string();

@@ -173,7 +173,7 @@ pub(super) fn export(arguments: &ExportArguments, terminal: &Terminal) -> Result
             // A device has nothing to sync.
             let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
             if is_file {
-                file.sync_all().map_err(|error| unwritable(&error))?
+                file.sync_all().map_err(|error| unwritable(&error))?;
             }
             Ok(entries)
         }),
@@ -290,6 +290,8 @@ fn one_line(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use cofferdam_dataflow::key_group::KeyGroup;
+
     use super::*;
 
     fn info() -> SlotInfo {
