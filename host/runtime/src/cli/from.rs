@@ -174,7 +174,11 @@ pub(super) fn missing(path: &Path, error: &StorageError) -> Failure {
 
 fn refused(shown: &str, error: &AdoptError) -> Failure {
     let code = error.code();
-    let text = chain(error);
+    let text = match error {
+        // Its source is in its own text.
+        AdoptError::Incompatible(_) => error.to_string(),
+        _ => chain(error),
+    };
     // The code stands before some messages already.
     let text = text.strip_prefix(&format!("{code}: ")).unwrap_or(&text);
     Failure::new(Exit::Storage, Diagnostic::new(code, format!("cannot start from {shown}: {text}")))

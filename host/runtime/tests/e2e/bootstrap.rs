@@ -126,5 +126,5 @@ fn state_of_another_form_or_number_of_groups_is_refused_by_name() {
     write(&stage.path("wrong"), &wrong, &totals);
     let error = stage.run(&["--from", "wrong/chk-1"]);
     let error = error.failed(3, "error", "restore-incompatible");
-    assert!(error["message"].as_str().unwrap().contains("codec"), "{error}");
+    assert!(error["message"].as_str().unwrap().contains("encoded as"), "{error}");
 }

@@ -11,7 +11,7 @@ parallelism = 2
 [checkpoint]
 interval = "INTERVAL"
 storage = "job"
-keep = 1
+retention = 1
 [source.numbers]
 connector = "generator"
 keys = 6

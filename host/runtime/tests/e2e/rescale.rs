@@ -7,7 +7,7 @@ use std::fs;
 use super::output::{check_counts, rows};
 use super::stage::{Random, Stage, seed};
 
-const PAYMENTS: usize = 20_000;
+const PAYMENTS: usize = 40_000;
 const SLOTS: [&str; 8] = ["count", "last", "amounts", "largest", "sum", "some", "met", "rules"];
 
 /// The second source never ends, nor does the job: what it has kept can be looked at.
@@ -59,10 +59,11 @@ fn run(stage: &Stage, name: &str, parallelisms: &[u32], counts: &BTreeMap<String
     stage.write("pipeline.toml", PIPELINE.replace("STORAGE", &format!("{name}/job")).replace("OUT", &format!("{name}/out")));
     let out = stage.path(&format!("{name}/out"));
     for (index, parallelism) in parallelisms.iter().enumerate() {
-        let goal = PAYMENTS * (index + 1) / (parallelisms.len() + 1);
-        let goal = if index + 1 == parallelisms.len() { PAYMENTS } else { goal };
+        let some_more = rows(&out).len() + PAYMENTS / 8;
+        let goal = if index + 1 == parallelisms.len() { PAYMENTS } else { some_more.min(PAYMENTS) };
         let mut running = stage.start(&["--parallelism", &parallelism.to_string()]);
-        assert!(running.wait_until(|| rows(&out).len() >= goal), "{}", running.wait().told());
+        let is_running = || stage.verb(&["state", "ls", "pipeline.toml", "--now"]).code() == Some(0);
+        assert!(running.wait_until(|| rows(&out).len() >= goal && is_running()), "{}", running.wait().told());
         if index % 2 == 1 {
             running.kill();
         } else {
