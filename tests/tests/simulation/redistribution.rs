@@ -81,7 +81,8 @@ fn told(seed: u64, parallelism: u32) -> Vec<[String; 3]> {
     // No source ends before the parallelism changes.
     world.gate([("records", 9), ("questions", 1)]);
     simulation.start(&graph(&world, 3));
-    simulation.run_until(|simulation| simulation.world.reads("records") == 9 && simulation.world.reads("questions") == 1);
+    let is_told = |simulation: &Simulation| simulation.world.reads("records") == 9 && simulation.world.reads("questions") == 1;
+    simulation.run_until(|simulation| is_told(simulation) && !simulation.completed().is_empty());
     simulation.stop();
     let end = simulation.run_to_end();
     assert!(matches!(end, Some(JobEnd::Stopped { checkpoint: Some(_), .. })), "{end:?}");

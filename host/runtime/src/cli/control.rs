@@ -1,13 +1,14 @@
 //! `savepoint`, `stop` and `drain`: what a running pipeline is asked for by another process.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use cofferdam::config::Diagnostic;
 use cofferdam::config::value::{format_bytes, format_duration_ms};
-use cofferdam::config::{Diagnostic, PipelineFile};
 use cofferdam::control::{Answer, Client, ClientError, Request, Status};
 
 use super::Exit;
 use super::arguments::{SavepointArguments, StopArguments};
+use super::checkpoints::storage_of;
 use super::failure::{Failure, chain};
 use super::run::exit_of;
 use super::terminal::{Paint, Style, Terminal};
@@ -51,13 +52,9 @@ fn absolute(path: &Path) -> Result<String, Failure> {
     full.into_os_string().into_string().map_err(|path| refused(format!("{} is not UTF-8", path.display())))
 }
 
-fn job_dir(path: &Path) -> Result<PathBuf, Failure> {
-    if path.is_dir() { Ok(path.to_owned()) } else { Ok(PipelineFile::load(path)?.checkpoint.storage) }
-}
-
 /// Asks and shows the answers until the last.
 fn ask(path: &Path, request: &Request, terminal: &Terminal) -> Result<Exit, Failure> {
-    let mut asked = Asked::begin(&job_dir(path)?, request)?;
+    let mut asked = Asked::begin(&storage_of(path)?, request)?;
     loop {
         let answer = asked.answer(terminal)?;
         terminal.result(&answer, |paint| text(&answer, paint))?;

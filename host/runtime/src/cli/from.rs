@@ -163,7 +163,10 @@ fn none(storage: &LocalStorage, what: &str) -> Failure {
 pub(super) fn missing(path: &Path, error: &StorageError) -> Failure {
     let problem = match error.kind {
         StorageErrorKind::NotFound => {
-            let message = format!("{} is no savepoint: it has no manifest", path.display());
+            let message = match path.exists() {
+                true => format!("{} is no savepoint: it has no manifest", path.display()),
+                false => format!("{} does not exist", path.display()),
+            };
             let help = "give the folder of a savepoint, or chk-<id> in a job's directory";
             Diagnostic::new("no-checkpoint", message).with_help(help)
         }

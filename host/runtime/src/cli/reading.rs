@@ -106,7 +106,12 @@ fn take(path: &Path, dir: &Path, terminal: &Terminal) -> Result<CheckpointId, Fa
         let help = "with --now, give the pipeline file, or the folder that its checkpoints are in";
         return Err(Failure::new(Exit::Environment, Diagnostic::new("not-running", message).with_help(help)));
     }
-    match control::request(dir, &Request::Checkpoint {}, terminal)? {
+    let answer = control::request(dir, &Request::Checkpoint {}, terminal).map_err(|mut failure| {
+        let help = "without --now, what the pipeline has stored is read";
+        failure.problems = failure.problems.into_iter().map(|problem| problem.with_help(help)).collect();
+        failure
+    })?;
+    match answer {
         Answer::Checkpoint { id } => Ok(CheckpointId(id)),
         other => {
             let message = format!("the running pipeline answers with something else than a checkpoint: {other:?}");

@@ -11,7 +11,7 @@ parallelism = 2
 [checkpoint]
 interval = "INTERVAL"
 storage = "job"
-retention = 1
+retention = { keep = 1 }
 [source.numbers]
 connector = "generator"
 keys = 6
