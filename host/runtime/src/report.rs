@@ -37,6 +37,13 @@ pub enum RunEvent {
         /// Why; printable.
         reason: String,
     },
+    /// A checkpoint that was asked for is complete; [`Self::Checkpoint`] tells of it, too.
+    CheckpointTaken {
+        /// Who asked for it.
+        request: u64,
+        /// Its number.
+        id: u64,
+    },
     /// A savepoint exists.
     Savepoint {
         /// Who asked for it.
@@ -50,7 +57,7 @@ pub enum RunEvent {
         /// Bytes of its state.
         bytes: u64,
     },
-    /// A savepoint, a stop with one or a drain that was asked for does not happen; the job goes on.
+    /// A checkpoint, a savepoint, a stop with one or a drain that was asked for does not happen; the job goes on.
     RequestFailed {
         /// Who asked for it.
         request: u64,

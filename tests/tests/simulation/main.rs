@@ -6,6 +6,7 @@ mod coordinator;
 mod guarantees;
 mod kinds;
 mod recovery;
+mod redistribution;
 mod savepoints;
 mod seeds;
 mod state;

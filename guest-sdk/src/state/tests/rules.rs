@@ -272,7 +272,7 @@ fn declarations_that_make_no_sense_are_named() {
     drop(declare.map::<(String, u32), u64, Postcard>("m"));
     let descriptor = declare.descriptor();
     assert_eq!(descriptor.inputs, [Input { name: "rules".into(), broadcast: true }]);
-    assert_eq!((descriptor.slots[0].kind, descriptor.slots[0].schema.as_str()), (StateKind::Map, "(String, u32) -> u64"));
+    assert_eq!((descriptor.slots[0].kind, descriptor.slots[0].schema.as_str()), (StateKind::Map, "(String, u32) -> 1 u64"));
 }
 
 #[test]

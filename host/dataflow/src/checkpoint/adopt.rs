@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use super::manifest::{CheckpointManifest, ManifestNodeKind};
+use super::manifest::CheckpointManifest;
 use super::recovery::{Claim, raise};
 use super::restore::{Incompatible, RestorePlan};
 use super::retention::Deletion;
@@ -16,7 +16,10 @@ use super::storage::{CheckpointStorage, Fence, SegmentSource, SnapshotSource, St
 use crate::graph::plan::ExecutionPlan;
 use crate::graph::spec::JobSpec;
 use crate::ids::{Attempt, CheckpointId, OperatorId};
-use crate::snapshot::SubtaskPart;
+
+mod reduce;
+
+pub use reduce::reduce;
 
 const CHUNK_BYTES: usize = 256 << 10;
 
@@ -148,40 +151,42 @@ pub fn adopt(
     options: &AdoptOptions<'_>,
 ) -> Result<CheckpointId, AdoptError> {
     let original = decode(&source.read_manifest()?)?;
-    if original.is_final {
-        return Err(AdoptError::Final);
-    }
-    let mut manifest = original.clone();
-    options.drop.iter().try_for_each(|name| drop_state(&mut manifest, name, &original))?;
-    if source.is_committed()? {
-        manifest.subtasks.iter_mut().for_each(|subtask| drop_transactions(&mut subtask.part));
-    }
-    if manifest.job != options.spec.name
-        && let Some((sink, transactions)) = manifest.transactions().pop_first()
-    {
-        return Err(AdoptError::Unpublished { sink, transactions: transactions.len(), job: manifest.job });
-    }
-    manifest.job.clone_from(&options.spec.name);
+    let manifest = reduce(&original, source.is_committed()?, &options.spec.name, options.drop)?;
     RestorePlan::new(&manifest, options.spec, options.plan, options.digests)?;
+    if let Some(newest) = is_in_the_way(storage, (&original, &manifest), options)? {
+        return Ok(newest);
+    }
     let own = storage.manifests()?;
-    if !options.fresh
-        && let Some(newest) = own.last().copied()
-    {
-        let known = decode(&storage.read_manifest(newest)?).map_err(|_| AdoptError::Newer(newest))?;
-        if is_copy(&known, &manifest) {
-            return Ok(newest);
-        }
-        if known.created > original.created || newest > original.checkpoint || original.job != options.spec.name {
-            return Err(AdoptError::Newer(newest));
-        }
-    }
-    if let Some(finished) = storage.finished()?.filter(|_| !options.fresh && own.is_empty()) {
-        return Err(AdoptError::Finished(finished));
-    }
     for segment in manifest.state.segments().values() {
         copy_segment(storage, source, segment, (options.fresh, &own))?;
     }
     publish(storage, manifest, options, own)
+}
+
+/// Looks for what the job has of its own. `of` is what it would begin with, as it was and as [`reduce`] makes it. Returns the
+/// newest checkpoint if it is what would be made. Writes nothing.
+///
+/// # Errors
+/// [`AdoptError::Newer`], [`AdoptError::Finished`], or what the storage says.
+pub fn is_in_the_way(
+    storage: &dyn CheckpointStorage,
+    (original, manifest): (&CheckpointManifest, &CheckpointManifest),
+    options: &AdoptOptions<'_>,
+) -> Result<Option<CheckpointId>, AdoptError> {
+    if options.fresh {
+        return Ok(None);
+    }
+    let Some(newest) = storage.manifests()?.last().copied() else {
+        return storage.finished()?.map_or(Ok(None), |finished| Err(AdoptError::Finished(finished)));
+    };
+    let known = decode(&storage.read_manifest(newest)?).map_err(|_| AdoptError::Newer(newest))?;
+    if is_copy(&known, manifest) {
+        return Ok(Some(newest));
+    }
+    if known.created > original.created || newest > original.checkpoint || original.job != options.spec.name {
+        return Err(AdoptError::Newer(newest));
+    }
+    Ok(None)
 }
 
 fn decode(bytes: &[u8]) -> Result<CheckpointManifest, AdoptError> {
@@ -252,51 +257,6 @@ fn copy_segment(
         at += step as u64;
     }
     Ok(file.sync()?)
-}
-
-/// Leaves state behind. `original`: the manifest as it was, for what to tell.
-fn drop_state(manifest: &mut CheckpointManifest, name: &StateName, original: &CheckpointManifest) -> Result<(), AdoptError> {
-    let Some(node) = manifest.nodes.iter_mut().find(|node| node.id == name.operator) else {
-        return unknown(original, name);
-    };
-    let Some(slot) = &name.slot else {
-        // As if it had not been there: it begins empty.
-        manifest.nodes.retain(|node| node.id != name.operator);
-        manifest.subtasks.retain(|subtask| subtask.id.operator != name.operator);
-        manifest.state.retain(|table| table.operator != name.operator);
-        return Ok(());
-    };
-    let ManifestNodeKind::Operator { slots, .. } = &mut node.kind else { return unknown(original, name) };
-    let declared = slots.len();
-    slots.retain(|declared| declared.name != *slot);
-    if slots.len() == declared {
-        return unknown(original, name);
-    }
-    for subtask in manifest.subtasks.iter_mut().filter(|subtask| subtask.id.operator == name.operator) {
-        if let SubtaskPart::Operator { slots } = &mut subtask.part {
-            slots.retain(|declared| declared.name != *slot);
-        }
-    }
-    manifest.state.retain(|table| table.operator != name.operator || table.slot != *slot);
-    Ok(())
-}
-
-fn unknown(original: &CheckpointManifest, name: &StateName) -> Result<(), AdoptError> {
-    let names = original.nodes.iter().flat_map(|node| {
-        let slots = match &node.kind {
-            ManifestNodeKind::Operator { slots, .. } => slots.iter().map(|slot| format!("{}/{}", node.id, slot.name)).collect(),
-            ManifestNodeKind::Source | ManifestNodeKind::Sink => Vec::new(),
-        };
-        std::iter::once(node.id.to_string()).chain(slots)
-    });
-    let known = names.collect::<Vec<_>>().join(", ");
-    Err(AdoptError::UnknownState { name: name.clone(), known })
-}
-
-fn drop_transactions(part: &mut SubtaskPart) {
-    if let SubtaskPart::Sink { transactions } = part {
-        transactions.clear();
-    }
 }
 
 #[cfg(test)]

@@ -67,7 +67,8 @@ impl StateContents {
     /// [`SegmentError`].
     pub fn size(&mut self, table: &TableId, group: KeyGroup) -> Result<GroupSize, SegmentError> {
         let sections = self.sections(table, group)?;
-        let is_exact = sections.is_empty() || sections.len() == 1 && sections[0].1.kind == SectionKind::Base;
+        // An entry may be in a section twice, so that its count is none of keys.
+        let is_exact = sections.is_empty();
         let mut size = GroupSize { is_exact, ..GroupSize::default() };
         for (_, section) in sections {
             size.entries += section.entries;

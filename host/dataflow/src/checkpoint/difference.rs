@@ -109,6 +109,9 @@ pub struct Obstacle {
     pub what: String,
     /// What would make it fit.
     pub remedy: String,
+    /// The name of state that can be left behind to make it fit, as `--drop-state` takes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drop_state: Option<String>,
 }
 
 impl Difference {
@@ -132,7 +135,13 @@ impl Difference {
     }
 
     fn obstacle(&mut self, what: String, remedy: impl Into<String>) {
-        self.obstacles.push(Obstacle { what, remedy: remedy.into() });
+        self.obstacles.push(Obstacle { what, remedy: remedy.into(), drop_state: None });
+    }
+
+    /// One that leaving state behind removes.
+    fn obstacle_of(&mut self, state: String, what: String, remedy: &str) {
+        let remedy = format!("{remedy}, or leave its state behind: --drop-state {state}");
+        self.obstacles.push(Obstacle { what, remedy, drop_state: Some(state) });
     }
 
     fn job(&mut self, manifest: &CheckpointManifest, job: &JobDescription) {
@@ -165,7 +174,7 @@ impl Difference {
         if let (Some(old), Some(new)) = (old, new) {
             if old.kind.name() != new.kind.name() {
                 let what = format!("\"{}\" was a {} and is a {}", node.id, old.kind.name(), new.kind.name());
-                self.obstacle(what, "give it another name");
+                self.obstacle_of(node.id.to_string(), what, "give it another name");
             }
             let finished = subtasks().filter(|subtask| subtask.finished).count();
             let in_part = finished > 0 && finished < old.parallelism as usize;
@@ -175,7 +184,7 @@ impl Difference {
             }
         } else if new.is_none() && (!positions.is_empty() || transactions > 0) {
             let what = format!("{} \"{}\" has state in the checkpoint and is not in the job", node.kind.name(), node.id);
-            self.obstacle(what, "keep it, or start with --fresh");
+            self.obstacle_of(node.id.to_string(), what, "keep it");
         }
         self.nodes.push(NodeDifference {
             id: node.id.clone(),
@@ -225,18 +234,18 @@ impl Difference {
                     }
                 }
             };
-            let drop = format!("--drop-state {}/{name} starts it empty", node.id);
+            let state = format!("{}/{name}", node.id);
             match &change {
                 SlotChange::Incompatible(reasons) => {
                     for why in reasons {
                         let what = format!("slot \"{name}\" of \"{}\" {why}", node.id);
-                        self.obstacle(what, format!("change it back, or give the slot another name; {drop}"));
+                        self.obstacle_of(state.clone(), what, "change it back");
                     }
                 }
                 SlotChange::Orphaned => {
                     let place = if new.is_some() { "and is not declared" } else { "and its operator is not in the job" };
                     let what = format!("slot \"{name}\" of \"{}\" has state in it {place}", node.id);
-                    self.obstacle(what, format!("declare it; --drop-state {}/{name} gives it up", node.id));
+                    self.obstacle_of(state, what, "declare it");
                 }
                 _ => {}
             }

@@ -125,10 +125,13 @@ pub(crate) struct CheckArguments {
 pub(crate) struct PlanArguments {
     /// The pipeline file.
     pub(crate) file: PathBuf,
-    /// What to compare with: a checkpoint's number, or the folder of a checkpoint, a savepoint or a job [default: the job's
-    /// newest checkpoint].
-    #[arg(long, value_name = "PATH|ID")]
+    /// Compare with what `run --from` would start from: a number, `latest`, or the folder of a checkpoint, a savepoint or a
+    /// job [default: what a plain run goes on from].
+    #[arg(long, value_name = "PATH|ID|latest")]
     pub(crate) against: Option<String>,
+    /// As if that state were left behind by `run --from ... --drop-state`. Repeatable.
+    #[arg(long, value_name = "OPERATOR[/SLOT]", requires = "against")]
+    pub(crate) drop_state: Vec<String>,
     #[command(flatten)]
     pub(crate) prepare: PrepareArguments,
 }
@@ -236,7 +239,7 @@ pub(crate) struct GcArguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum StateVerb {
     /// List the state of all operators: kind, codec, schema, keys, bytes.
-    Ls(ShowArguments),
+    Ls(LsArguments),
     /// Show the value of one key. Reads only the part of the state that can have it.
     Get(GetArguments),
     /// Show keys and values of a slot, by key group and then by key.
@@ -255,6 +258,20 @@ pub(crate) struct SlotArguments {
     /// The checkpoint's number [default: the newest].
     #[arg(long, value_name = "ID")]
     pub(crate) checkpoint: Option<u64>,
+    /// Have the running pipeline take a checkpoint, wait for it, and read that one.
+    #[arg(long, conflicts_with = "checkpoint")]
+    pub(crate) now: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LsArguments {
+    /// A pipeline file, or the folder that its checkpoints are in.
+    pub(crate) path: PathBuf,
+    /// The checkpoint's number [default: the newest].
+    pub(crate) id: Option<u64>,
+    /// Have the running pipeline take a checkpoint, wait for it, and read that one.
+    #[arg(long, conflicts_with = "id")]
+    pub(crate) now: bool,
 }
 
 #[derive(Debug, Args)]
@@ -322,6 +339,7 @@ mod tests {
         assert!(parse("cofferdam run p.toml --fresh --parallelism 4 --output json -v").is_ok());
         assert!(parse("cofferdam plan p.toml --against 7 --no-build").is_ok());
         assert!(parse("cofferdam state scan p.toml count/n --prefix hex:00 --limit 3 --key-group 7 --checkpoint 4").is_ok());
+        assert!(parse("cofferdam state ls p.toml --now").is_ok());
         assert!(parse("cofferdam checkpoint diff dir 1 2 --keys").is_ok());
         for right in [
             "cofferdam run p.toml --from s --claim --fresh --drop-state a --drop-state b/n",
@@ -337,12 +355,15 @@ mod tests {
             "cofferdam run p.toml --fresh --allow-rewind",
             "cofferdam run p.toml --claim",
             "cofferdam run p.toml --drop-state count",
+            "cofferdam plan p.toml --drop-state count",
             "cofferdam run p.toml --from latest --allow-rewind",
             "cofferdam savepoint",
             "cofferdam plan",
             "cofferdam -q -v build",
             "cofferdam run p --parallelism 0",
             "cofferdam state get p count key",
+            "cofferdam state get p count/n key --now --checkpoint 3",
+            "cofferdam state ls p 3 --now",
             "cofferdam state export p count/n",
             "cofferdam checkpoint verify p 3 --all",
         ] {

@@ -1,31 +1,19 @@
 //! `plan`: what would change if a pipeline went on from a checkpoint. Starts nothing and writes nothing.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::PathBuf;
 
-use cofferdam::config::Diagnostic;
-use cofferdam::storage::LocalStorage;
-use cofferdam_dataflow::checkpoint::coordinator::JobDescription;
-use cofferdam_dataflow::checkpoint::difference::{
-    ComponentDifference, Difference, NodeDifference, Obstacle, SlotChange, SlotDifference,
-};
-use cofferdam_dataflow::checkpoint::manifest::CheckpointManifest;
-use cofferdam_dataflow::checkpoint::restore::RestorePlan;
-use cofferdam_dataflow::checkpoint::storage::CheckpointStorage;
-use cofferdam_dataflow::ids::CheckpointId;
+use cofferdam_dataflow::checkpoint::adopt::StateName;
+use cofferdam_dataflow::checkpoint::difference::{ComponentDifference, Difference, NodeDifference, SlotChange, SlotDifference};
 use serde::Serialize;
 
-use super::Exit;
 use super::arguments::PlanArguments;
 use super::checkpoints::moment;
-use super::execute::storage_failure;
 use super::failure::Failure;
+use super::from::From;
 use super::run::{self, Prepared};
 use super::terminal::{Paint, Style, Terminal};
-use super::wiring;
-
-/// Manifests are far smaller; what claims to be larger is none.
-const MANIFEST_BYTES_MAX: u64 = 256 << 20;
+use super::{Exit, decide, wiring};
 
 /// What `plan` says.
 #[derive(Debug, Serialize)]
@@ -36,6 +24,8 @@ struct Changes {
     go: bool,
     /// Whether the job has finished: there is nothing to go on with.
     finished: bool,
+    /// The command that goes on from there: as it is, or, if that is no go, with more state left behind.
+    command: Option<String>,
     /// What it was compared with; `None` if there is no checkpoint.
     against: Option<Against>,
     #[serde(flatten)]
@@ -53,87 +43,36 @@ struct Against {
 
 /// Compares a pipeline with the checkpoint it would go on from.
 pub(super) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> Result<Exit, Failure> {
+    let from = arguments.against.as_deref().map(|text| From::parse(text, false, &arguments.drop_state)).transpose()?;
     let prepared = run::prepare(&arguments.file, &arguments.prepare, terminal)?;
-    let found = manifest(&prepared, arguments.against.as_deref())?;
-    let changes = compare(&prepared, found)?;
+    let own = prepared.file.checkpoint.storage.clone();
+    let found = match (&from, arguments.against.as_deref()) {
+        (Some(from), Some(text)) => decide::Against::find(from, text, &own)?,
+        _ => decide::Against::newest(&own)?,
+    };
+    let changes = compare(arguments, &prepared, (found, own), from.as_ref().map_or(&[], From::drop))?;
     terminal.result(&changes, |paint| text(&changes, paint))?;
     Ok(if changes.go { Exit::Done } else { Exit::Storage })
 }
 
-struct Found {
-    path: String,
-    finished: bool,
-    manifest: Option<CheckpointManifest>,
-}
-
-/// Reads the manifest to compare with: the newest of the job, one of its numbers, or what a folder holds.
-fn manifest(prepared: &Prepared, against: Option<&str>) -> Result<Found, Failure> {
-    let own = &prepared.file.checkpoint.storage;
-    match against {
-        None if !own.exists() => Ok(Found { path: own.display().to_string(), finished: false, manifest: None }),
-        None => stored(own, None),
-        Some(text) => match text.parse() {
-            Ok(id) => stored(own, Some(id)),
-            Err(_) => folder(Path::new(text)),
-        },
-    }
-}
-
-/// A folder with a manifest is a checkpoint or a savepoint; another one is that of a job.
-fn folder(path: &Path) -> Result<Found, Failure> {
-    let file = path.join("_manifest");
-    if !file.exists() {
-        return stored(path, None);
-    }
-    let unreadable =
-        |what: String| Failure::new(Exit::Storage, Diagnostic::new("storage-damaged", format!("{}: {what}", file.display())));
-    let length = std::fs::metadata(&file).map_err(|error| unreadable(error.to_string()))?.len();
-    if length > MANIFEST_BYTES_MAX {
-        return Err(unreadable(format!("{length} bytes are no manifest")));
-    }
-    let bytes = std::fs::read(&file).map_err(|error| unreadable(error.to_string()))?;
-    let manifest = CheckpointManifest::decode(&bytes).map_err(|error| unreadable(error.to_string()))?;
-    Ok(Found { path: path.display().to_string(), finished: false, manifest: Some(manifest) })
-}
-
-fn stored(path: &Path, id: Option<u64>) -> Result<Found, Failure> {
-    let storage = LocalStorage::open_to_read(path).map_err(|error| storage_failure(&error))?;
-    let finished = storage.finished().map_err(|error| storage_failure(&error))?.is_some();
-    let ids = storage.manifests().map_err(|error| storage_failure(&error))?;
-    let wanted = id.map(CheckpointId).or_else(|| ids.last().copied());
-    let Some(wanted) = wanted else {
-        return Ok(Found { path: path.display().to_string(), finished, manifest: None });
-    };
-    if !ids.contains(&wanted) {
-        let what = format!("{} holds no checkpoint {wanted}", path.display());
-        return Err(Failure::new(Exit::Storage, Diagnostic::new("no-checkpoint", what)));
-    }
-    let bytes = storage.read_manifest(wanted).map_err(|error| storage_failure(&error))?;
-    let manifest = CheckpointManifest::decode(&bytes).map_err(|error| {
-        let what = format!("checkpoint {wanted} in {}: {error}", path.display());
-        Failure::new(Exit::Storage, Diagnostic::new("storage-damaged", what))
-    })?;
-    Ok(Found { path: path.display().to_string(), finished, manifest: Some(manifest) })
-}
-
-fn compare(prepared: &Prepared, found: Found) -> Result<Changes, Failure> {
-    let Found { path, finished, manifest } = found;
-    let pipeline = prepared.spec.name.clone();
-    let Some(manifest) = manifest else {
-        return Ok(Changes { event: "changes", pipeline, go: true, finished, against: None, difference: None });
+fn compare(
+    arguments: &PlanArguments,
+    prepared: &Prepared,
+    (found, own): (decide::Against, PathBuf),
+    drop: &[StateName],
+) -> Result<Changes, Failure> {
+    let (pipeline, finished) = (prepared.spec.name.clone(), found.finished);
+    let Some(checkpoint) = found.checkpoint else {
+        return Ok(Changes { event: "changes", pipeline, go: true, finished, command: None, against: None, difference: None });
     };
     let definition = wiring::definition(prepared)?;
-    let job = JobDescription::new(&definition.spec, &definition.engine, &definition.digests).with_imports(&definition.imports);
-    let mut difference = Difference::new(&manifest, &job);
-    // The restore has the last word: what it refuses is no go, whatever was found here.
-    let restore = RestorePlan::new(&manifest, &definition.spec, &definition.plan, &definition.digests);
-    if let (Err(error), true) = (restore, difference.obstacles.is_empty()) {
-        difference.obstacles.push(Obstacle { what: error.what, remedy: "start with --fresh".into() });
-    }
+    let context = decide::Pipeline { file: &arguments.file, definition: &definition, own };
+    let decide::Decision { difference, command } = checkpoint.decide(&context, drop)?;
+    let manifest = checkpoint.manifest;
     let (attempt, created_ms) = (manifest.attempt.0, manifest.created.0);
-    let against = Against { path, attempt, created_ms, engine: manifest.engine };
+    let against = Against { path: found.path, attempt, created_ms, engine: manifest.engine };
     let go = difference.obstacles.is_empty();
-    Ok(Changes { event: "changes", pipeline, go, finished, against: Some(against), difference: Some(difference) })
+    Ok(Changes { event: "changes", pipeline, go, finished, command, against: Some(against), difference: Some(difference) })
 }
 
 fn text(changes: &Changes, paint: Paint) -> String {
@@ -162,11 +101,20 @@ fn text(changes: &Changes, paint: Paint) -> String {
         true => {
             let verdict = paint.paint(Style::Good, "go");
             let _ = writeln!(text, "{verdict}: a run goes on from checkpoint {}", difference.checkpoint);
+            if let Some(command) = &changes.command {
+                let _ = writeln!(text, "  {}", one_line(command));
+            }
         }
         false => {
             let _ = writeln!(text, "{}:", paint.paint(Style::Error, "no go"));
             for obstacle in &difference.obstacles {
-                let _ = writeln!(text, "  - {}\n    {}", one_line(&obstacle.what), obstacle.remedy);
+                let _ = writeln!(text, "  - {}", one_line(&obstacle.what));
+                if !obstacle.remedy.is_empty() {
+                    let _ = writeln!(text, "    {}", one_line(&obstacle.remedy));
+                }
+            }
+            if let Some(command) = &changes.command {
+                let _ = writeln!(text, "this goes on, and gives that state up:\n  {}", one_line(command));
             }
         }
     }
@@ -205,9 +153,12 @@ fn node_lines(node: &NodeDifference, paint: Paint) -> Vec<String> {
 }
 
 fn component_lines(component: &ComponentDifference) -> Vec<String> {
-    let short = |digest: &str| if digest.is_empty() { "none".to_owned() } else { digest.chars().take(12).collect() };
+    let short = |digest: &str| digest.chars().take(12).collect::<String>();
     let mut lines = vec![match component.was == component.is {
         true => format!("component {}, as before", short(&component.is)),
+        false if component.was.is_empty() => {
+            return vec![format!("component {}; the state was made without a component", short(&component.is))];
+        }
         false => format!("component {} -> {}", short(&component.was), short(&component.is)),
     }];
     if !component.imports_added.is_empty() {
@@ -241,8 +192,8 @@ fn one_line(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use cofferdam_dataflow::checkpoint::difference::SourcePosition;
-    use cofferdam_dataflow::ids::OperatorId;
+    use cofferdam_dataflow::checkpoint::difference::{Obstacle, SourcePosition};
+    use cofferdam_dataflow::ids::{CheckpointId, OperatorId};
 
     use super::*;
 
@@ -289,6 +240,7 @@ mod tests {
             pipeline: "words".into(),
             go: difference.obstacles.is_empty(),
             finished: false,
+            command: Some("cofferdam run p.toml".into()),
             against: Some(against),
             difference: Some(difference),
         }
@@ -314,10 +266,15 @@ words against checkpoint 7
 key groups: 128, as before; keys are bytes and keep their group
 ";
         let go = text(&changes(vec![]), Paint(false));
-        assert_eq!(go, format!("{expected}go: a run goes on from checkpoint 7\n"));
-        let obstacle = Obstacle { what: "a\nslot".into(), remedy: "declare it".into() };
+        assert_eq!(go, format!("{expected}go: a run goes on from checkpoint 7\n  cofferdam run p.toml\n"));
+        let obstacle = Obstacle { what: "a\nslot".into(), remedy: "declare it".into(), drop_state: None };
         let no_go = text(&changes(vec![obstacle]), Paint(false));
-        assert_eq!(no_go, format!("{expected}no go:\n  - a\u{fffd}slot\n    declare it\n"));
+        assert_eq!(
+            no_go,
+            format!(
+                "{expected}no go:\n  - a\u{fffd}slot\n    declare it\nthis goes on, and gives that state up:\n  cofferdam run p.toml\n"
+            )
+        );
     }
 
     #[test]

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-use cofferdam::config::PipelineFile;
 use cofferdam::config::value::format_bytes;
+use cofferdam::config::{Diagnostic, PipelineFile};
 use serde::Serialize;
 use serde_json::json;
 
@@ -103,7 +103,14 @@ pub(super) fn show(arguments: &ShowArguments, terminal: &Terminal) -> Result<Exi
 
 /// A folder is the storage itself; a file is a pipeline that names its storage.
 pub(super) fn storage_of(path: &Path) -> Result<PathBuf, Failure> {
-    if path.is_dir() { Ok(path.to_owned()) } else { Ok(PipelineFile::load(path)?.checkpoint.storage) }
+    if path.is_dir() {
+        return Ok(path.to_owned());
+    }
+    if !path.exists() {
+        let problem = Diagnostic::new("pipeline-unreadable", format!("{} does not exist", path.display()));
+        return Err(problem.with_help("give a pipeline file, or the folder that its checkpoints are in").into());
+    }
+    Ok(PipelineFile::load(path)?.checkpoint.storage)
 }
 
 impl CheckpointDetail {

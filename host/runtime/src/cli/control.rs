@@ -1,13 +1,14 @@
 //! `savepoint`, `stop` and `drain`: what a running pipeline is asked for by another process.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use cofferdam::config::Diagnostic;
 use cofferdam::config::value::{format_bytes, format_duration_ms};
-use cofferdam::config::{Diagnostic, PipelineFile};
 use cofferdam::control::{Answer, Client, ClientError, Request, Status};
 
 use super::Exit;
 use super::arguments::{SavepointArguments, StopArguments};
+use super::checkpoints::storage_of;
 use super::failure::{Failure, chain};
 use super::run::exit_of;
 use super::terminal::{Paint, Style, Terminal};
@@ -51,34 +52,53 @@ fn absolute(path: &Path) -> Result<String, Failure> {
     full.into_os_string().into_string().map_err(|path| refused(format!("{} is not UTF-8", path.display())))
 }
 
-fn job_dir(path: &Path) -> Result<PathBuf, Failure> {
-    if path.is_dir() { Ok(path.to_owned()) } else { Ok(PipelineFile::load(path)?.checkpoint.storage) }
-}
-
 /// Asks and shows the answers until the last.
 fn ask(path: &Path, request: &Request, terminal: &Terminal) -> Result<Exit, Failure> {
-    let mut client = Client::connect(&job_dir(path)?).map_err(|error| unreachable(&error))?;
-    client.ask(request).map_err(|error| unreachable(&error))?;
-    let mut waited = 0;
+    let mut asked = Asked::begin(&storage_of(path)?, request)?;
     loop {
-        let answer = client.answer().map_err(|error| unreachable(&error))?;
-        match &answer {
-            Answer::Waiting(status) => {
-                waited += 1;
-                if terminal.is_json() {
-                    terminal.json(&answer);
-                } else if waited % SHOW_EVERY == 0 {
-                    terminal.note(&waiting(status));
-                }
-                continue;
-            }
-            Answer::Error { code, message } => {
-                return Err(Failure::new(exit(code), Diagnostic::new(stable(code), message.clone())));
-            }
-            _ => terminal.result(&answer, |paint| text(&answer, paint))?,
-        }
+        let answer = asked.answer(terminal)?;
+        terminal.result(&answer, |paint| text(&answer, paint))?;
         if !matches!((&answer, request), (Answer::Savepoint { .. }, Request::Stop { .. } | Request::Drain { .. })) {
             return Ok(Exit::Done);
+        }
+    }
+}
+
+/// Asks the process that runs the job of a directory for something with one answer, and waits for it.
+pub(super) fn request(dir: &Path, request: &Request, terminal: &Terminal) -> Result<Answer, Failure> {
+    Asked::begin(dir, request)?.answer(terminal)
+}
+
+/// A request that is under way.
+struct Asked {
+    client: Client,
+    waited: u32,
+}
+
+impl Asked {
+    fn begin(dir: &Path, request: &Request) -> Result<Self, Failure> {
+        let mut client = Client::connect(dir).map_err(|error| unreachable(&error))?;
+        client.ask(request).map_err(|error| unreachable(&error))?;
+        Ok(Self { client, waited: 0 })
+    }
+
+    /// Waits for the next answer, and tells that it does.
+    fn answer(&mut self, terminal: &Terminal) -> Result<Answer, Failure> {
+        loop {
+            match self.client.answer().map_err(|error| unreachable(&error))? {
+                Answer::Waiting(status) => {
+                    self.waited += 1;
+                    if terminal.is_json() {
+                        terminal.json(&Answer::Waiting(status));
+                    } else if self.waited.is_multiple_of(SHOW_EVERY) {
+                        terminal.note(&waiting(&status));
+                    }
+                }
+                Answer::Error { code, message } => {
+                    return Err(Failure::new(exit(&code), Diagnostic::new(stable(&code), message)));
+                }
+                answer => return Ok(answer),
+            }
         }
     }
 }

@@ -79,7 +79,14 @@ pub(super) fn storage_failure(error: &StorageError) -> Failure {
         StorageErrorKind::Damaged | StorageErrorKind::NotFound => (Exit::Storage, "storage-damaged"),
         _ => (Exit::Environment, "storage-unusable"),
     };
-    Failure::new(exit, Diagnostic::new(code, chain(error)))
+    let problem = Diagnostic::new(code, chain(error));
+    let problem = match error.kind {
+        StorageErrorKind::Fenced => {
+            problem.with_help("\"cofferdam stop\" ends a running pipeline; \"state\" and \"checkpoint show\" read beside it")
+        }
+        _ => problem,
+    };
+    Failure::new(exit, problem)
 }
 
 fn host_failure(error: &std::io::Error) -> Failure {

@@ -32,7 +32,8 @@ enum Place {
     Path(PathBuf),
 }
 
-enum Found {
+/// What that is.
+pub(super) enum Found {
     Own(CheckpointId),
     Folder(PathBuf),
 }
@@ -41,6 +42,11 @@ impl From {
     /// Reads what the command line says, if it says anything.
     pub(super) fn new(arguments: &RunArguments) -> Result<Option<Self>, Failure> {
         let Some(from) = &arguments.from else { return Ok(None) };
+        Self::parse(from, arguments.claim, &arguments.drop_state).map(Some)
+    }
+
+    /// Reads what to start from, and what to leave behind.
+    pub(super) fn parse(from: &str, claim: bool, drop: &[String]) -> Result<Self, Failure> {
         let place = match from.parse() {
             _ if from == "latest" => Place::Latest,
             Ok(id) => Place::Id(CheckpointId(id)),
@@ -50,8 +56,18 @@ impl From {
             let bad = || Diagnostic::new("bad-value", format!("--drop-state {name:?} is neither OPERATOR nor OPERATOR/SLOT"));
             StateName::parse(name).ok_or_else(bad)
         };
-        let drop = arguments.drop_state.iter().map(parse).collect::<Result<_, _>>()?;
-        Ok(Some(Self { place, claim: arguments.claim, drop }))
+        let drop = drop.iter().map(parse).collect::<Result<_, _>>()?;
+        Ok(Self { place, claim, drop })
+    }
+
+    /// Returns what is left behind.
+    pub(super) fn drop(&self) -> &[StateName] {
+        &self.drop
+    }
+
+    /// Whether it was named by its path.
+    pub(super) fn is_path(&self) -> bool {
+        matches!(self.place, Place::Path(_))
     }
 
     /// Makes it the newest checkpoint of the job. Returns whether there was anything to do for it.
@@ -99,7 +115,8 @@ impl From {
         Ok(true)
     }
 
-    fn find(&self, storage: &LocalStorage) -> Result<Found, Failure> {
+    /// Finds it.
+    pub(super) fn find(&self, storage: &LocalStorage) -> Result<Found, Failure> {
         let savepoints = storage.dir().join("savepoints");
         let own = storage.manifests().map_err(|error| storage_failure(&error))?;
         match &self.place {
@@ -142,10 +159,14 @@ fn none(storage: &LocalStorage, what: &str) -> Failure {
     Failure::new(Exit::Storage, Diagnostic::new("no-checkpoint", format!("{} holds {what}", storage.dir().display())))
 }
 
-fn missing(path: &Path, error: &StorageError) -> Failure {
+/// Says why a folder is nothing to start from.
+pub(super) fn missing(path: &Path, error: &StorageError) -> Failure {
     let problem = match error.kind {
         StorageErrorKind::NotFound => {
-            let message = format!("{} is no savepoint: it has no manifest", path.display());
+            let message = match path.exists() {
+                true => format!("{} is no savepoint: it has no manifest", path.display()),
+                false => format!("{} does not exist", path.display()),
+            };
             let help = "give the folder of a savepoint, or chk-<id> in a job's directory";
             Diagnostic::new("no-checkpoint", message).with_help(help)
         }
@@ -156,7 +177,11 @@ fn missing(path: &Path, error: &StorageError) -> Failure {
 
 fn refused(shown: &str, error: &AdoptError) -> Failure {
     let code = error.code();
-    let text = chain(error);
+    let text = match error {
+        // Its source is in its own text.
+        AdoptError::Incompatible(_) => error.to_string(),
+        _ => chain(error),
+    };
     // The code stands before some messages already.
     let text = text.strip_prefix(&format!("{code}: ")).unwrap_or(&text);
     Failure::new(Exit::Storage, Diagnostic::new(code, format!("cannot start from {shown}: {text}")))

@@ -95,7 +95,7 @@ fn tell(terminal: Terminal) {
     if terminal.is_json() {
         terminal.json(&serde_json::json!({ "event": "interrupted", "summary": null }));
     } else {
-        terminal.complain("interrupted before a job began");
+        terminal.complain("interrupted");
     }
 }
 

@@ -112,6 +112,9 @@ impl Observer {
                 let is_final = purpose == CheckpointPurpose::Final;
                 Some(RunEvent::Checkpoint { id: checkpoint.0, duration_ms, bytes: written_bytes, is_final })
             }
+            JobReport::AskedCheckpointTaken { request, checkpoint } => {
+                Some(RunEvent::CheckpointTaken { request, id: checkpoint.0 })
+            }
             JobReport::SavepointTaken { request, checkpoint, path, duration_ms, bytes } => {
                 Some(RunEvent::Savepoint { request, id: checkpoint.0, path, duration_ms, bytes })
             }

@@ -8,19 +8,17 @@ use std::path::Path;
 use cofferdam::config::Diagnostic;
 use cofferdam::config::value::format_bytes;
 use cofferdam::stored::{
-    Renderer, SlotInfo, SlotSize, StoredCheckpoint, StoredEntry, StoredError, StoredJob, StoredSlot, parse_key, show_bytes,
+    Renderer, SlotInfo, SlotSize, StoredCheckpoint, StoredEntry, StoredError, StoredSlot, parse_key, show_bytes,
 };
-use cofferdam_dataflow::checkpoint::segment::SegmentError;
 use cofferdam_dataflow::ids::CheckpointId;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Exit;
-use super::arguments::{ExportArguments, GetArguments, ScanArguments, ShowArguments, SlotArguments};
-use super::checkpoints::storage_of;
-use super::execute::storage_failure;
-use super::failure::{Failure, chain};
-use super::terminal::{Paint, Style, Terminal};
+use super::arguments::{ExportArguments, GetArguments, LsArguments, ScanArguments, SlotArguments};
+use super::failure::Failure;
+use super::reading::{self, ReadError, Which, failure};
+use super::terminal::{Lines, Paint, Style, Terminal};
 use super::work::Work;
 
 /// One line of `state ls`.
@@ -33,13 +31,24 @@ struct Listed {
 }
 
 /// Lists the state of a checkpoint.
-pub(super) fn ls(arguments: &ShowArguments, terminal: &Terminal) -> Result<Exit, Failure> {
-    let checkpoint = open(&arguments.path, arguments.id)?;
+pub(super) fn ls(arguments: &LsArguments, terminal: &Terminal) -> Result<Exit, Failure> {
+    reading::read((&arguments.path, Which::new(arguments.id, arguments.now)), terminal, |checkpoint| {
+        let slots = sizes(checkpoint, terminal)?;
+        let mut lines = terminal.lines();
+        reading::tell(checkpoint, &mut lines, terminal)?;
+        let value = json!({ "event": "state-list", "checkpoint": checkpoint.id().0, "slots": slots });
+        lines.line(&value, |paint| ls_text(checkpoint.id(), &slots, paint))?;
+        Ok(lines.end()?)
+    })?;
+    Ok(Exit::Done)
+}
+
+fn sizes(checkpoint: &StoredCheckpoint, terminal: &Terminal) -> Result<Vec<Listed>, StoredError> {
     let mut slots = Vec::new();
     let mut work = Work::new(terminal, "counting", false);
     let mut opened = Vec::new();
     for info in checkpoint.slots() {
-        opened.push((checkpoint.slot(&info.operator, &info.slot).map_err(|error| failure(&error))?, info));
+        opened.push((checkpoint.slot(&info.operator, &info.slot)?, info));
     }
     let total = opened.iter().map(|(slot, _)| slot.groups().len() as u64).sum();
     let mut done = 0;
@@ -47,7 +56,7 @@ pub(super) fn ls(arguments: &ShowArguments, terminal: &Terminal) -> Result<Exit,
         let mut size = SlotSize::default();
         for group in slot.groups() {
             work.done(done, total);
-            let part = slot.group_size(group).map_err(|error| failure(&error))?;
+            let part = slot.group_size(group)?;
             size.keys += part.keys;
             size.entries += part.entries;
             size.key_groups += part.key_groups;
@@ -56,10 +65,7 @@ pub(super) fn ls(arguments: &ShowArguments, terminal: &Terminal) -> Result<Exit,
         }
         slots.push(Listed { info, size });
     }
-    drop(work);
-    let value = json!({ "event": "state-list", "checkpoint": checkpoint.id().0, "slots": slots });
-    terminal.result(&value, |paint| ls_text(checkpoint.id(), &slots, paint))?;
-    Ok(Exit::Done)
+    Ok(slots)
 }
 
 fn ls_text(checkpoint: CheckpointId, slots: &[Listed], paint: Paint) -> String {
@@ -87,30 +93,31 @@ fn ls_text(checkpoint: CheckpointId, slots: &[Listed], paint: Paint) -> String {
 /// Shows what a key has: its value, or all its entries.
 pub(super) fn get(arguments: &GetArguments, terminal: &Terminal) -> Result<Exit, Failure> {
     let key = key_of(&arguments.key)?;
-    let (checkpoint, mut slot) = open_slot(&arguments.slot)?;
-    let found = slot.entries_of(&key).map_err(|error| failure(&error))?;
-    let renderer = Renderer::new(slot.info());
-    let mut lines = terminal.lines();
-    if found.is_empty() {
-        let (operator, name) = (&slot.info().operator, &slot.info().slot);
-        let value = json!({
-            "event": "state-missing", "checkpoint": checkpoint.id().0, "operator": operator, "slot": name, "key": show_bytes(&key),
-        });
-        let none = format!("checkpoint {} has nothing for this key", checkpoint.id());
-        lines.line(&value, |paint| paint.paint(Style::Faint, none))?;
-    }
-    for entry in &found {
-        let mut value = entry_json(slot.info(), &renderer, entry);
-        value["event"] = "state-entry".into();
-        let is_read = lines.line(&value, |paint| match place_of(entry) {
-            None => renderer.render(&entry.value).line(),
-            Some(place) => format!("{}\t{}", paint.paint(Style::Strong, place), renderer.render(&entry.value).line()),
-        })?;
-        if !is_read {
-            break;
+    read_slot(&arguments.slot, terminal, |checkpoint, slot| {
+        let found = slot.entries_of(&key)?;
+        let mut lines = terminal.lines();
+        reading::tell(checkpoint, &mut lines, terminal)?;
+        let renderer = Renderer::new(slot.info());
+        if found.is_empty() {
+            let (operator, name) = (&slot.info().operator, &slot.info().slot);
+            let (id, key) = (checkpoint.id(), show_bytes(&key));
+            let value = json!({ "event": "state-missing", "checkpoint": id.0, "operator": operator, "slot": name, "key": key });
+            let none = format!("checkpoint {id} has nothing for this key");
+            lines.line(&value, |paint| paint.paint(Style::Faint, none))?;
         }
-    }
-    lines.end()?;
+        for entry in &found {
+            let mut value = entry_json(slot.info(), &renderer, entry);
+            value["event"] = "state-entry".into();
+            let is_read = lines.line(&value, |paint| match place_of(entry) {
+                None => renderer.render(&entry.value).line(),
+                Some(place) => format!("{}\t{}", paint.paint(Style::Strong, place), renderer.render(&entry.value).line()),
+            })?;
+            if !is_read {
+                break;
+            }
+        }
+        Ok(lines.end()?)
+    })?;
     Ok(Exit::Done)
 }
 
@@ -123,32 +130,45 @@ fn place_of(entry: &StoredEntry) -> Option<String> {
 /// Shows entries as they come.
 pub(super) fn scan(arguments: &ScanArguments, terminal: &Terminal) -> Result<Exit, Failure> {
     let prefix = arguments.prefix.as_deref().map(key_of).transpose()?.unwrap_or_default();
-    let (_, mut slot) = open_slot(&arguments.slot)?;
-    let renderer = Renderer::new(slot.info());
-    let mut lines = terminal.lines();
-    let mut left = arguments.limit.unwrap_or(u64::MAX);
-    let groups = slot.groups().into_iter().filter(|group| arguments.key_group.is_none_or(|only| group.0 == only));
-    'all: for group in groups.collect::<Vec<_>>() {
-        if left == 0 {
-            break;
-        }
-        let entries = slot.group(group).map_err(|error| failure(&error))?;
-        for entry in entries.iter().filter(|entry| entry.key.starts_with(&prefix)) {
-            if left == 0 || !print(&mut lines, (slot.info(), &renderer), entry)? {
-                break 'all;
+    read_slot(&arguments.slot, terminal, |checkpoint, slot| {
+        let renderer = Renderer::new(slot.info());
+        let groups = slot.groups().into_iter().filter(|group| arguments.key_group.is_none_or(|only| group.0 == only));
+        // Nothing is shown before the first of it has been read: if that is gone, another checkpoint will do.
+        let mut shown: Option<Lines> = None;
+        let mut left = arguments.limit.unwrap_or(u64::MAX);
+        'all: for group in groups.collect::<Vec<_>>() {
+            if left == 0 {
+                break;
             }
-            left -= 1;
+            let entries = slot.group(group).map_err(|error| match &shown {
+                Some(_) => ReadError::Other(failure(&error)),
+                None => ReadError::Stored(error),
+            })?;
+            let lines = begun(&mut shown, checkpoint, terminal)?;
+            for entry in entries.iter().filter(|entry| entry.key.starts_with(&prefix)) {
+                if left == 0 || !print(lines, (slot.info(), &renderer), entry)? {
+                    break 'all;
+                }
+                left -= 1;
+            }
         }
-    }
-    lines.end()?;
+        begun(&mut shown, checkpoint, terminal)?;
+        Ok(shown.map_or(Ok(()), Lines::end)?)
+    })?;
     Ok(Exit::Done)
 }
 
-fn print(
-    lines: &mut super::terminal::Lines,
-    (info, renderer): (&SlotInfo, &Renderer),
-    entry: &StoredEntry,
-) -> Result<bool, Failure> {
+/// Begins to show, unless that has been done.
+fn begun<'a>(shown: &'a mut Option<Lines>, checkpoint: &StoredCheckpoint, terminal: &Terminal) -> Result<&'a mut Lines, Failure> {
+    if shown.is_none() {
+        let mut lines = terminal.lines();
+        reading::tell(checkpoint, &mut lines, terminal)?;
+        *shown = Some(lines);
+    }
+    Ok(shown.get_or_insert_with(|| terminal.lines()))
+}
+
+fn print(lines: &mut Lines, (info, renderer): (&SlotInfo, &Renderer), entry: &StoredEntry) -> Result<bool, Failure> {
     let mut value = entry_json(info, renderer, entry);
     value["event"] = "state-entry".into();
     lines.line(&value, |paint| {
@@ -159,37 +179,44 @@ fn print(
 
 /// Writes a slot to a file.
 pub(super) fn export(arguments: &ExportArguments, terminal: &Terminal) -> Result<Exit, Failure> {
-    let (checkpoint, mut slot) = open_slot(&arguments.slot)?;
-    let mut file = create(&arguments.to)?;
-    let mut work = Work::new(terminal, "exporting", false);
-    let written = write_all(&mut slot, &mut file, &mut work);
-    drop(work);
-    let unwritable = |error: &io::Error| {
-        let message = format!("{} cannot be written: {error}", arguments.to.display());
-        Failure::new(Exit::Environment, Diagnostic::new("output-unwritable", message))
-    };
-    let written = match written {
-        Ok(entries) => file.into_inner().map_err(|error| unwritable(error.error())).and_then(|file| {
-            // A device has nothing to sync.
-            let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
-            if is_file {
-                file.sync_all().map_err(|error| unwritable(&error))?;
-            }
-            Ok(entries)
-        }),
-        Err(ExportError::Read(error)) => Err(failure(&error)),
-        Err(ExportError::Write(error)) => Err(unwritable(&error)),
-    };
-    let entries = written.inspect_err(|_| {
-        if arguments.to.is_file() {
+    // What is there is not overwritten, but for what a first attempt has written.
+    let mut is_ours = false;
+    let result = read_slot(&arguments.slot, terminal, |checkpoint, slot| {
+        let file = if is_ours { rewrite(&arguments.to)? } else { create(&arguments.to)? };
+        is_ours = true;
+        let entries = export_to(file, slot, (&arguments.to, terminal))?;
+        let mut lines = terminal.lines();
+        reading::tell(checkpoint, &mut lines, terminal)?;
+        let (id, shown) = (checkpoint.id(), arguments.to.display().to_string());
+        let value = json!({ "event": "state-exported", "checkpoint": id.0, "file": shown, "entries": entries });
+        lines.line(&value, |_| format!("wrote {entries} entries of checkpoint {id} to {shown}"))?;
+        Ok(lines.end()?)
+    });
+    result.inspect_err(|_| {
+        if is_ours && arguments.to.is_file() {
             // Half of a state is of no use.
             let _ = std::fs::remove_file(&arguments.to);
         }
     })?;
-    let shown = arguments.to.display().to_string();
-    let value = json!({ "event": "state-exported", "checkpoint": checkpoint.id().0, "file": shown, "entries": entries });
-    terminal.result(&value, |_| format!("wrote {entries} entries of checkpoint {} to {shown}\n", checkpoint.id()))?;
     Ok(Exit::Done)
+}
+
+fn export_to(mut file: BufWriter<File>, slot: &mut StoredSlot, (to, terminal): (&Path, &Terminal)) -> Result<u64, ReadError> {
+    let mut work = Work::new(terminal, "exporting", false);
+    let unwritable = |error: &io::Error| {
+        let message = format!("{} cannot be written: {error}", to.display());
+        Failure::new(Exit::Environment, Diagnostic::new("output-unwritable", message))
+    };
+    let entries = write_all(slot, &mut file, &mut work).map_err(|error| match error {
+        ExportError::Read(error) => ReadError::Stored(error),
+        ExportError::Write(error) => unwritable(&error).into(),
+    })?;
+    let file = file.into_inner().map_err(|error| unwritable(error.error()))?;
+    // A device has nothing to sync.
+    if file.metadata().is_ok_and(|metadata| metadata.is_file()) {
+        file.sync_all().map_err(|error| unwritable(&error))?;
+    }
+    Ok(entries)
 }
 
 enum ExportError {
@@ -229,6 +256,14 @@ fn create(path: &Path) -> Result<BufWriter<File>, Failure> {
     })
 }
 
+/// Begins a file of this export anew.
+fn rewrite(path: &Path) -> Result<BufWriter<File>, Failure> {
+    OpenOptions::new().write(true).truncate(true).open(path).map(BufWriter::new).map_err(|error| {
+        let message = format!("{} cannot be written: {error}", path.display());
+        Failure::new(Exit::Environment, Diagnostic::new("output-unwritable", message))
+    })
+}
+
 /// Returns an entry as JSON. `raw` has the bytes of what was decoded.
 fn entry_json(info: &SlotInfo, renderer: &Renderer, entry: &StoredEntry) -> Value {
     let shown = renderer.render(&entry.value);
@@ -258,29 +293,17 @@ fn key_of(text: &str) -> Result<Vec<u8>, Failure> {
     parse_key(text).map_err(|error| Diagnostic::new("bad-key", error.to_string()).into())
 }
 
-fn open_slot(arguments: &SlotArguments) -> Result<(StoredCheckpoint, StoredSlot), Failure> {
-    let checkpoint = open(&arguments.path, arguments.checkpoint)?;
-    let slot = checkpoint.slot(&arguments.slot.0, &arguments.slot.1).map_err(|error| failure(&error))?;
-    Ok((checkpoint, slot))
-}
-
-/// Opens a checkpoint of a pipeline or a directory.
-pub(super) fn open(path: &Path, id: Option<u64>) -> Result<StoredCheckpoint, Failure> {
-    let job = StoredJob::open(&storage_of(path)?).map_err(|error| failure(&error))?;
-    job.checkpoint(id.map(CheckpointId)).map_err(|error| failure(&error))
-}
-
-/// Says why stored state cannot be read.
-pub(super) fn failure(error: &StoredError) -> Failure {
-    let storage = |code| Failure::new(Exit::Storage, Diagnostic::new(code, chain(error)));
-    match error {
-        StoredError::NoCheckpoint { .. } => storage("no-checkpoint"),
-        StoredError::NoSlot { .. } | StoredError::WrongKind { .. } => Diagnostic::new("no-slot", error.to_string()).into(),
-        StoredError::NotJob(_) => Diagnostic::new("not-a-job", error.to_string()).into(),
-        StoredError::Gone(_) => storage("checkpoint-gone"),
-        StoredError::Storage(error) | StoredError::Segment(SegmentError::Storage(error)) => storage_failure(error),
-        _ => storage("checkpoint-damaged"),
-    }
+/// Opens a slot of the checkpoint that the command line names, and reads it.
+fn read_slot(
+    arguments: &SlotArguments,
+    terminal: &Terminal,
+    mut read: impl FnMut(&StoredCheckpoint, &mut StoredSlot) -> Result<(), ReadError>,
+) -> Result<(), Failure> {
+    let which = Which::new(arguments.checkpoint, arguments.now);
+    reading::read((&arguments.path, which), terminal, |checkpoint| {
+        let mut slot = checkpoint.slot(&arguments.slot.0, &arguments.slot.1)?;
+        read(checkpoint, &mut slot)
+    })
 }
 
 /// A component's own texts are untrusted: they must not draw on the terminal.

@@ -11,7 +11,7 @@ use super::Exit;
 use super::arguments::{DiffArguments, GcArguments, VerifyArguments};
 use super::checkpoints::storage_of;
 use super::failure::Failure;
-use super::state::{failure, open};
+use super::reading::{failure, open};
 use super::terminal::{Paint, Style, Terminal};
 use super::work::Work;
 

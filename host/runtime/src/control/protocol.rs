@@ -16,6 +16,8 @@ pub(super) const LINE_BYTES_MAX: u64 = 64 << 10;
 pub enum Request {
     /// How the job is.
     Status {},
+    /// Take a checkpoint at once and go on.
+    Checkpoint {},
     /// Take a savepoint and go on.
     Savepoint {
         /// An absolute path that is not there or empty; a folder in the job's directory if there is none.
@@ -46,6 +48,11 @@ pub enum Answer {
     Status(Box<Status>),
     /// The request is under way; about once a second.
     Waiting(Box<Status>),
+    /// The checkpoint exists and its output is published. The last answer to `checkpoint`.
+    Checkpoint {
+        /// Its number.
+        id: u64,
+    },
     /// A savepoint exists. The last answer to `savepoint`; for others, the end follows.
     Savepoint {
         /// Its id.

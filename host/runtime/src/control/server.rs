@@ -114,6 +114,7 @@ impl State {
             }
             RunEvent::Checkpoint { id, .. } => status.checkpoint = Some(*id),
             RunEvent::Fault(fault) if fault.restart_in_ms.is_some() => status.state = "restarting".into(),
+            RunEvent::CheckpointTaken { request, id } => self.tell(*request, Answer::Checkpoint { id: *id }),
             RunEvent::Savepoint { request, id, path, duration_ms, bytes } => {
                 let (id, duration_ms, bytes) = (*id, *duration_ms, *bytes);
                 self.tell(*request, Answer::Savepoint { id, path: path.clone(), duration_ms, bytes });
@@ -180,6 +181,7 @@ impl Shared {
         let order = |request, to| self.target(to).map(|target| SavepointOrder { request, target });
         let made = match request {
             Request::Status {} => Err(Answer::Status(Box::new(self.status(&self.state())))),
+            Request::Checkpoint {} => Ok((Control::Checkpoint { request: number }, false)),
             Request::Savepoint { to } => order(number, to).map(|order| (Control::Savepoint(order), false)),
             Request::Stop { savepoint: true, to } => order(number, to).map(|order| (Control::StopWithSavepoint(order), true)),
             Request::Drain { savepoint: true, to } => {

@@ -44,6 +44,11 @@ pub struct RunOptions {
 /// What a user may want of a running job. Requests are numbered by who asks; their outcome is reported by that number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Control {
+    /// Take a checkpoint at once and go on.
+    Checkpoint {
+        /// The request.
+        request: u64,
+    },
     /// Take a savepoint and go on.
     Savepoint(SavepointOrder),
     /// Stop with a savepoint.
@@ -322,6 +327,7 @@ impl JobLoop {
 
 fn event_of(control: Control) -> JobEvent {
     match control {
+        Control::Checkpoint { request } => JobEvent::CheckpointRequested { request },
         Control::Savepoint(order) => JobEvent::SavepointRequested(order),
         Control::StopWithSavepoint(order) => JobEvent::StopWithSavepointRequested(order),
         Control::Drain { request, savepoint } => JobEvent::DrainRequested { request, savepoint },

@@ -28,6 +28,10 @@
 //! # }
 //! ```
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/state.md")]
+struct StateFromOutside;
+
 mod diff;
 mod error;
 mod gc;

@@ -54,7 +54,8 @@ pub struct NewSlot {
 }
 
 impl NewSlot {
-    /// Returns a slot of kind `value`, without a time to live.
+    /// Returns a slot of kind `value`, without a time to live. Codec and schema are those that `cofferdam inspect` shows for the
+    /// operator's component: a pipeline refuses state that says something else.
     pub fn value(operator: &str, name: &str, codec: &str, schema: &str) -> Self {
         let slot = StateSlot {
             name: name.to_owned(),

@@ -25,7 +25,7 @@ fn running() -> (Stage, BTreeMap<String, u64>, Running) {
 }
 
 /// The same, stopped with a savepoint in the folder `saved`.
-fn stopped() -> (Stage, BTreeMap<String, u64>) {
+pub(crate) fn stopped() -> (Stage, BTreeMap<String, u64>) {
     let (stage, counts, running) = running();
     let told = stage.verb(&["stop", "pipeline.toml", "--savepoint", "saved"]);
     told.ended("stopped");

@@ -155,7 +155,7 @@ fn input(stage: &Stage) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for file in ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"] {
         let rare: Vec<_> = (0..100).map(|user| format!("rare{user}")).collect();
-        let mut users: Vec<_> = (0..40_000u64).map(|line| format!("u{}", line * line % 97)).collect();
+        let mut users: Vec<_> = (0..100_000u64).map(|line| format!("u{}", line * line % 97)).collect();
         match file {
             "0" | "1" => drop(users.splice(0..0, rare)),
             "8" | "9" => users.extend(rare),

@@ -20,6 +20,7 @@ const CRATES: &[(&str, &str)] = &[
     ("word-count-count", "examples/word-count/count"),
     ("running-total", "examples/running-total/total"),
     ("price-rules", "examples/price-rules/enrich"),
+    ("every-kind", "host/runtime/tests/guests/every-kind"),
     ("faulty", "host/runtime/tests/guests/faulty"),
     ("undeclared", "host/runtime/tests/guests/undeclared"),
 ];
@@ -158,6 +159,16 @@ impl Stage {
     /// Does the same as [`Self::start`], to its end.
     pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
         self.start(arguments).wait()
+    }
+
+    /// Runs another verb for people, to its end, which must be a good one; returns what it prints as a result and besides.
+    pub(crate) fn text(&self, arguments: &[&str]) -> (String, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cofferdam"));
+        command.current_dir(self.folder.path()).args(arguments).env("COFFERDAM_HOME", home()).env_remove("COFFERDAM_LOG");
+        let output = command.output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        (text(&output.stdout), text(&output.stderr))
     }
 
     /// Runs another verb to its end.

@@ -7,7 +7,7 @@ use crate::checkpoint::recovery::{Claim, RecoverOptions, Recovery, recover};
 use crate::checkpoint::restore::tests::{id, job, manifest, write};
 use crate::checkpoint::storage::{NewSavepoint, StoredCheckpoint};
 use crate::connector::Transaction;
-use crate::snapshot::SectionKind;
+use crate::snapshot::{SectionKind, SubtaskPart};
 use crate::time::ProcessingTime;
 
 const PATH: &str = "/s/savepoint-3";

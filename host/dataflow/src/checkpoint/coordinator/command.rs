@@ -228,6 +228,20 @@ pub enum CheckpointOutcome {
         /// Bytes of its segments.
         bytes: u64,
     },
+    /// The checkpoint that somebody asked for is completed and committed.
+    AskedTaken {
+        /// Who asked for it.
+        request: u64,
+        /// The checkpoint, or a later one.
+        checkpoint: CheckpointId,
+    },
+    /// The checkpoint that somebody asked for does not come.
+    AskedFailed {
+        /// Who asked for it.
+        request: u64,
+        /// Why it does not.
+        failure: CheckpointFailure,
+    },
     /// More checkpoints in a row have failed than is tolerable.
     TooManyFailures {
         /// How many.

@@ -18,33 +18,34 @@
 //! At most one checkpoint completes at a time. The manifest being durable is what completes it: from then on older
 //! pending ones are subsumed. Tasks are told, and older checkpoints deleted, only after its transactions are committed.
 
+mod asked;
 mod command;
+mod completing;
+mod description;
 mod pending;
 mod savepoint;
-#[cfg(test)]
-mod savepoint_tests;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use asked::Asked;
 pub use command::{
     CheckpointCommand, CheckpointFailure, CheckpointOutcome, CheckpointPurpose, Outputs, Savepoint, SavepointOrder,
     SavepointTarget,
 };
+use completing::{Completing, Stage};
+pub use description::JobDescription;
 use pending::Pending;
 
 use super::chains::StateChains;
 use super::config::CheckpointConfig;
-use super::manifest::{CheckpointManifest, ManifestNode, ManifestNodeKind};
 use super::recovery::Recovery;
 use super::retention::{Deletion, Retention};
 use super::segment::{SegmentId, SegmentInfo};
-use super::storage::{StorageError, StorageErrorKind};
 use crate::graph::plan::ExecutionPlan;
 use crate::graph::spec::{JobSpec, NodeKind};
-use crate::ids::{Attempt, CheckpointId, OperatorId, SubtaskId, TaskIndex};
-use crate::key_group::MaxParallelism;
+use crate::ids::{Attempt, CheckpointId, SubtaskId, TaskIndex};
 use crate::snapshot::{TableId, TaskSnapshot};
 use crate::time::{MonotonicTime, ProcessingTime};
 
@@ -60,80 +61,11 @@ pub struct Now {
     pub processing: ProcessingTime,
 }
 
-/// What manifests say about the job.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JobDescription {
-    /// The job's name.
-    pub name: String,
-    /// The host, such as `cofferdam 0.1.0`.
-    pub engine: String,
-    /// The number of key groups.
-    pub max_parallelism: MaxParallelism,
-    /// The job's nodes.
-    pub nodes: Vec<ManifestNode>,
-}
-
-impl JobDescription {
-    /// Describes a job. `digests` names the component of each operator that has one.
-    pub fn new(spec: &JobSpec, engine: &str, digests: &BTreeMap<OperatorId, String>) -> Self {
-        let nodes = spec.nodes.iter().map(|node| {
-            let kind = match &node.kind {
-                NodeKind::Source => ManifestNodeKind::Source,
-                NodeKind::Operator(descriptor) => {
-                    let digest = digests.get(&node.id).cloned().unwrap_or_default();
-                    ManifestNodeKind::Operator { digest, slots: descriptor.slots.clone(), imports: Vec::new() }
-                }
-                NodeKind::Sink => ManifestNodeKind::Sink,
-            };
-            ManifestNode { id: node.id.clone(), parallelism: node.parallelism, kind }
-        });
-        let nodes = nodes.collect();
-        Self { name: spec.name.clone(), engine: engine.into(), max_parallelism: spec.max_parallelism, nodes }
-    }
-
-    /// Adds what each operator's component imports.
-    #[must_use]
-    pub fn with_imports(mut self, all: &BTreeMap<OperatorId, Vec<String>>) -> Self {
-        for node in &mut self.nodes {
-            if let (ManifestNodeKind::Operator { imports, .. }, Some(known)) = (&mut node.kind, all.get(&node.id)) {
-                imports.clone_from(known);
-            }
-        }
-        self
-    }
-}
-
 /// A task, as far as checkpoints care.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct PlannedTask {
     is_source: bool,
     subtasks: Vec<SubtaskId>,
-}
-
-/// A checkpoint on its way from the last acknowledgement to the commit.
-#[derive(Debug)]
-struct Completing {
-    checkpoint: CheckpointId,
-    pending: Pending,
-    manifest: CheckpointManifest,
-    stage: Stage,
-}
-
-impl Completing {
-    fn is_at(&self, checkpoint: CheckpointId, stage: Stage) -> bool {
-        self.checkpoint == checkpoint && self.stage == stage
-    }
-}
-
-/// How far a checkpoint is that completes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// Its copy is being published as a savepoint.
-    Exporting,
-    /// Its manifest is being published.
-    Publishing,
-    /// Its manifest is known to be durable.
-    Published,
 }
 
 /// A checkpoint that is to be triggered, not before a time.
@@ -171,6 +103,8 @@ pub struct Coordinator {
     paused_until: MonotonicTime,
     /// One that is not periodic, and the earliest time for it.
     wanted: Option<Wanted>,
+    /// Who waits for a checkpoint.
+    asked: Asked,
     failures_in_a_row: u32,
 }
 
@@ -201,6 +135,7 @@ impl Coordinator {
             due: None,
             paused_until: MonotonicTime(0),
             wanted: None,
+            asked: Asked::default(),
             failures_in_a_row: 0,
         }
     }
@@ -243,6 +178,7 @@ impl Coordinator {
                 out.outcomes.push(CheckpointOutcome::Failed { checkpoint, purpose, failure, savepoint });
             }
         }
+        self.asked.end(&mut out);
         out
     }
 
@@ -357,129 +293,6 @@ impl Coordinator {
         out
     }
 
-    /// The manifest is durable: the checkpoint is completed. Its transactions are committed next.
-    pub fn published(&mut self, checkpoint: CheckpointId, now: Now) -> Outputs {
-        let mut out = Outputs::default();
-        let is_it = |completing: &&mut Completing| completing.is_at(checkpoint, Stage::Publishing);
-        let Some(completing) = self.completing.as_mut().filter(is_it) else { return out };
-        completing.stage = Stage::Published;
-        self.parent = Some(checkpoint);
-        self.chains = completing.manifest.state.clone();
-        self.retention.add(checkpoint, self.chains.segments().keys().copied());
-        let transactions = completing.manifest.transactions();
-        let Some(attempt) = self.attempt else {
-            // The tasks are gone; the next attempt finds the checkpoint and commits it.
-            self.completing = None;
-            return out;
-        };
-        let savepoint = completing.pending.savepoint.as_ref().map(|savepoint| savepoint.path.clone());
-        let older = self.pending.range(..checkpoint).filter(|(_, pending)| pending.is_checkpoint());
-        let older: Vec<_> = older.map(|(id, _)| *id).collect();
-        for id in older {
-            self.fail(id, CheckpointFailure::Subsumed(checkpoint), now, &mut out);
-        }
-        if transactions.is_empty() {
-            self.finish_completing(now, &mut out);
-        } else {
-            out.commands.push(CheckpointCommand::CommitSinks { attempt, checkpoint, transactions, savepoint });
-        }
-        out
-    }
-
-    /// The manifest was not published, or nobody knows.
-    pub fn publish_failed(&mut self, checkpoint: CheckpointId, error: &StorageError, now: Now) -> Outputs {
-        let mut out = Outputs::default();
-        let Some(completing) = self.completing.take_if(|completing| completing.is_at(checkpoint, Stage::Publishing)) else {
-            return out;
-        };
-        let cause = error.source.as_ref().map(|source| format!(": {source}")).unwrap_or_default();
-        let message = format!("{error}{cause}");
-        if error.outcome_unknown || error.kind == StorageErrorKind::Exists {
-            // Its segments may be named by a manifest that exists: they stay until the storage has been read again.
-            self.retention.add(checkpoint, completing.manifest.state.segments().keys().copied());
-            out.outcomes.push(CheckpointOutcome::Unsure { checkpoint, message });
-        } else if error.kind == StorageErrorKind::Fenced {
-            // The segments are left to the new owner.
-            out.outcomes.push(CheckpointOutcome::Fenced { message });
-        } else if self.attempt.is_none() {
-            discard(&mut out, completing.pending.segments());
-        } else {
-            self.give_up(checkpoint, &completing.pending, CheckpointFailure::Publish(message), now, &mut out);
-            self.after_failure(now, &mut out);
-        }
-        out
-    }
-
-    /// The transactions are committed.
-    pub fn committed(&mut self, checkpoint: CheckpointId, now: Now) -> Outputs {
-        let mut out = Outputs::default();
-        if self.completing.as_ref().is_some_and(|completing| completing.is_at(checkpoint, Stage::Published)) {
-            self.finish_completing(now, &mut out);
-        }
-        out
-    }
-
-    /// The transactions could not be committed. The checkpoint exists; a restart repeats the commit.
-    pub fn commit_failed(&mut self, checkpoint: CheckpointId) {
-        self.completing.take_if(|completing| completing.is_at(checkpoint, Stage::Published));
-    }
-
-    /// Tells the tasks of a completed and committed checkpoint and deletes what it makes superfluous.
-    fn finish_completing(&mut self, now: Now, out: &mut Outputs) {
-        let Some(Completing { checkpoint, pending, manifest, .. }) = self.completing.take() else { return };
-        self.failures_in_a_row = 0;
-        if self.attempt.is_none() {
-            return;
-        }
-        self.paused_until = now.monotonic.plus_ms(self.config.min_pause_ms);
-        out.commands.push(CheckpointCommand::NotifyCompleted { checkpoint });
-        let deletion = self.retention.trim(self.config.retained as usize);
-        if !deletion.is_empty() {
-            out.commands.push(CheckpointCommand::Delete(deletion));
-        }
-        out.outcomes.push(CheckpointOutcome::Completed {
-            checkpoint,
-            purpose: pending.purpose,
-            is_final: manifest.is_final,
-            duration_ms: now.monotonic.since_ms(pending.triggered.monotonic),
-            written_bytes: pending.written_bytes(),
-            state_bytes: manifest.state.segments().values().map(|segment| segment.length).sum(),
-            alignment_us_max: pending.alignment_us_max(),
-        });
-        // After a final one or one for a stop, the attempt is about to end.
-        if !manifest.is_final && !pending.stops_sources() {
-            self.complete_what_is_ready(out);
-            self.trigger_what_is_due(now, out);
-        }
-    }
-
-    /// Publishes the newest checkpoint that all tasks have acknowledged, unless one is on its way already.
-    fn complete_what_is_ready(&mut self, out: &mut Outputs) {
-        self.export_what_is_ready(out);
-        let Some(attempt) = self.attempt.filter(|_| self.completing.is_none()) else { return };
-        let Some((checkpoint, pending)) = self.take_ready(Pending::is_checkpoint) else { return };
-        // A savepoint holds all state: what is not in it is empty, whatever the checkpoints before it hold.
-        let nothing = StateChains::default();
-        let chains = if pending.savepoint.is_some() { &nothing } else { &self.chains };
-        let manifest = pending.manifest(&self.job, checkpoint, attempt, (self.parent, chains));
-        let stage = if pending.savepoint.is_some() {
-            out.commands.extend(self.publish_savepoint(checkpoint, &pending, attempt));
-            Stage::Exporting
-        } else {
-            out.commands.push(CheckpointCommand::PublishManifest { attempt, checkpoint, bytes: manifest.encode() });
-            Stage::Publishing
-        };
-        self.completing = Some(Completing { checkpoint, pending, manifest, stage });
-    }
-
-    /// Takes the newest one out that all tasks have acknowledged.
-    fn take_ready(&mut self, is_wanted: impl Fn(&Pending) -> bool) -> Option<(CheckpointId, Pending)> {
-        let tasks = self.tasks.len();
-        let is_ready = |pending: &Pending| is_wanted(pending) && pending.missing(tasks).is_none();
-        let id = self.pending.iter().rev().find(|(_, pending)| is_ready(pending)).map(|(id, _)| *id)?;
-        Some((id, self.pending.remove(&id)?))
-    }
-
     fn may_trigger_periodic(&self) -> bool {
         let pending = self.pending.values().filter(|pending| pending.is_checkpoint());
         let in_flight = pending.count() + usize::from(self.completing.is_some());
@@ -499,7 +312,7 @@ impl Coordinator {
             self.trigger(purpose, savepoint, now, out);
         }
         let due = self.due.is_some_and(|due| due.max(self.paused_until) <= now.monotonic);
-        if due && self.may_trigger_periodic() {
+        if (due || self.asked.wants_trigger()) && self.may_trigger_periodic() {
             self.due = self.config.interval_ms.map(|interval| now.monotonic.plus_ms(interval));
             self.trigger(CheckpointPurpose::Periodic, None, now, out);
         }
@@ -514,6 +327,9 @@ impl Coordinator {
         let full = savepoint.is_some();
         let pending = Pending::new(purpose, savepoint, now);
         out.commands.push(CheckpointCommand::Trigger { checkpoint, tasks, full, stop_sources: pending.stops_sources() });
+        if pending.is_checkpoint() {
+            self.asked.triggered(checkpoint);
+        }
         self.pending.insert(checkpoint, pending);
     }
 
@@ -532,6 +348,7 @@ impl Coordinator {
         let (purpose, savepoint) = (pending.purpose, pending.savepoint.clone());
         let is_alone = savepoint.is_none();
         out.outcomes.push(CheckpointOutcome::Failed { checkpoint, purpose, failure: failure.clone(), savepoint });
+        self.asked.failed(checkpoint, &failure, out);
         if purpose == CheckpointPurpose::Final && is_alone {
             let at = now.monotonic.plus_ms(FINAL_RETRY_MS);
             self.wanted = Some(Wanted { purpose, savepoint: None, at });

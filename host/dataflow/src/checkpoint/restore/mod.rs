@@ -227,8 +227,12 @@ impl Dealing<'_> {
         };
         match (&old.kind, &node.kind) {
             (ManifestNodeKind::Operator { digest, .. }, NodeKind::Operator(_)) => {
-                if digests.get(id).is_some_and(|now| now != digest) {
-                    self.notices.push(format!("the component of \"{id}\" has changed"));
+                match digests.get(id) {
+                    Some(_) if digest.is_empty() => {
+                        self.notices.push(format!("the state of \"{id}\" was made without a component"));
+                    }
+                    Some(now) if now != digest => self.notices.push(format!("the component of \"{id}\" has changed")),
+                    _ => {}
                 }
                 self.check_slots(old)
             }

@@ -224,6 +224,11 @@ fn what_may_differ_is_reported() {
     let notices = |digests| RestorePlan::new(&manifest, &spec, &plan, &digests).unwrap().notices;
     assert_eq!(notices(digests("aaa")), Vec::<String>::new());
     assert_eq!(notices(digests("bbb")), ["the component of \"count\" has changed"]);
+    let mut made = manifest.clone();
+    let ManifestNodeKind::Operator { digest, .. } = &mut made.nodes[1].kind else { panic!() };
+    digest.clear();
+    let notices = RestorePlan::new(&made, &spec, &plan, &digests("bbb")).unwrap().notices;
+    assert_eq!(notices, ["the state of \"count\" was made without a component"]);
 }
 
 #[test]

@@ -110,6 +110,11 @@ pub enum JobEvent {
         /// What the storage said.
         error: StorageError,
     },
+    /// The user wants a checkpoint at once, to read it. Only a running job can.
+    CheckpointRequested {
+        /// The number that the outcome is reported by.
+        request: u64,
+    },
     /// The user wants a savepoint of the running job.
     SavepointRequested(SavepointOrder),
     /// The user wants the job to stop with a savepoint: its barrier is the last that sources emit. Only a running job can.
@@ -231,6 +236,13 @@ pub enum JobReport {
         /// Why it failed.
         failure: CheckpointFailure,
     },
+    /// A checkpoint that was asked for is completed and committed.
+    AskedCheckpointTaken {
+        /// Who asked for it.
+        request: u64,
+        /// The checkpoint. Its cut is later than the request.
+        checkpoint: CheckpointId,
+    },
     /// A savepoint exists. If it was asked for with a stop or a drain, the job's end follows.
     SavepointTaken {
         /// Who asked for it.
@@ -244,7 +256,7 @@ pub enum JobReport {
         /// Bytes of its state.
         bytes: u64,
     },
-    /// A savepoint, a stop with one or a drain does not happen. The job goes on, or restarts.
+    /// A checkpoint that was asked for, a savepoint, a stop with one or a drain does not happen. The job goes on, or restarts.
     RequestFailed {
         /// Who asked for it.
         request: u64,

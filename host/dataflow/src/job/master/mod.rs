@@ -16,101 +16,33 @@
 //! `ending` waits until all tasks are gone and the storage and the sinks have answered: nothing of an attempt is under way
 //! when the next one begins. A job has finished when its mark is durable; only then are its checkpoints deleted.
 
+mod ending;
 mod message;
 mod recent;
 mod requests;
 mod setup;
+mod state;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod world;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
+use ending::HOPELESS;
 pub use message::{DeclineReason, JobCommand, JobEnd, JobEvent, JobReport};
 use recent::RepeatedFault;
 pub use setup::JobSetup;
+use state::{Asked, State, Stop, Then, Wish};
 
-use crate::checkpoint::config::Cleanup;
 pub use crate::checkpoint::coordinator::Now;
-use crate::checkpoint::coordinator::{
-    CheckpointCommand, CheckpointOutcome, CheckpointPurpose, Coordinator, JobDescription, Outputs,
-};
+use crate::checkpoint::coordinator::{CheckpointOutcome, CheckpointPurpose, Coordinator, JobDescription, Outputs};
 use crate::checkpoint::recovery::{RecoverError, RecoverOptions, Recovery};
 use crate::checkpoint::restore::RestorePlan;
 use crate::ids::{Attempt, CheckpointId, TaskIndex};
-use crate::job::failure::{Failure, FailureCause, FailureClass, JobFailure};
-use crate::job::restart::{RestartDecision, Restarts};
+use crate::job::failure::{Failure, FailureCause, JobFailure};
+use crate::job::restart::Restarts;
 use crate::time::MonotonicTime;
-
-const FENCED: &str = "the job belongs to another process";
-const HOPELESS: &str = "a restart cannot mend it";
-
-/// Where a job is. See the module's documentation.
-#[derive(Debug)]
-enum State {
-    Idle,
-    Recovering,
-    Settling(Box<Recovery>, Option<Box<RestorePlan>>),
-    /// `ended` are tasks that had nothing to read and have finished before the last task started.
-    Starting {
-        attempt: Attempt,
-        waiting: BTreeSet<TaskIndex>,
-        ended: Vec<TaskIndex>,
-        restored: Option<CheckpointId>,
-    },
-    Running {
-        attempt: Attempt,
-        stop: Stop,
-    },
-    Ending {
-        attempt: Attempt,
-        tasks_gone: bool,
-        then: Then,
-    },
-    Waiting {
-        until: MonotonicTime,
-    },
-    Finishing {
-        checkpoint: CheckpointId,
-        tasks: Option<Attempt>,
-    },
-    Ended,
-}
-
-/// Whether a running job is to stop.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Stop {
-    No,
-    /// The checkpoint for it is being taken.
-    First,
-    /// It failed and is being taken again.
-    Second,
-    /// With a savepoint, or by a drain: somebody waits for the outcome.
-    Asked(Asked),
-}
-
-/// A stop that somebody waits for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Asked {
-    request: u64,
-    /// The path of its savepoint, once that exists: from then on there is no way back.
-    path: Option<String>,
-}
-
-/// What follows when an attempt is gone.
-#[derive(Debug)]
-enum Then {
-    Restart { until: MonotonicTime },
-    End(JobEnd),
-}
-
-/// What the user asked for while that could not be done at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wish {
-    Stop,
-    Cancel,
-}
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -186,6 +118,7 @@ impl JobMaster {
             | JobEvent::SavepointPublished { .. }
             | JobEvent::SavepointFailed { .. }
             | JobEvent::CommitFailed { .. }) => self.on_checkpoint_event(event, now),
+            JobEvent::CheckpointRequested { request } => self.on_checkpoint_wanted(request, now),
             JobEvent::SavepointRequested(order) => self.on_savepoint_wanted(order, now),
             JobEvent::StopWithSavepointRequested(order) => self.on_stop_wanted(order, now),
             JobEvent::DrainRequested { request, savepoint } => self.on_drain_wanted(request, savepoint),
@@ -403,6 +336,10 @@ impl JobMaster {
                 CheckpointOutcome::SavepointTaken { checkpoint, savepoint, duration_ms, bytes } => {
                     self.on_savepoint_taken(checkpoint, savepoint, duration_ms, bytes);
                 }
+                CheckpointOutcome::AskedTaken { request, checkpoint } => {
+                    self.report(JobReport::AskedCheckpointTaken { request, checkpoint });
+                }
+                CheckpointOutcome::AskedFailed { request, failure } => self.refuse(request, failure.to_string()),
                 CheckpointOutcome::TooManyFailures { failures, last } => {
                     self.fail(Failure::of_job(FailureCause::Checkpoints { failures, last: last.to_string() }), now);
                 }
@@ -440,131 +377,6 @@ impl JobMaster {
         match tasks {
             Some(attempt) => self.stop_tasks(attempt, Then::End(end)),
             None => self.end(end),
-        }
-    }
-
-    /// The attempt, or the way to one, has failed. Further failures of the same attempt find another state.
-    fn fail(&mut self, failure: Failure, now: Now) {
-        let attempt = self.attempt();
-        let class = failure.cause.class();
-        match &mut self.state {
-            State::Ending { attempt, then, .. } => {
-                if class == FailureClass::Fenced {
-                    let reason = FENCED.into();
-                    *then = Then::End(JobEnd::Failed(JobFailure { attempt: Some(*attempt), failure, reason }));
-                }
-                return;
-            }
-            State::Idle | State::Waiting { .. } | State::Ended => return,
-            State::Recovering
-            | State::Settling(..)
-            | State::Starting { .. }
-            | State::Running { .. }
-            | State::Finishing { .. } => {}
-        }
-        if class != FailureClass::Fenced && self.end_as_stopping(&failure) {
-            return;
-        }
-        let decision = match class {
-            FailureClass::Permanent => RestartDecision::GiveUp { reason: HOPELESS.into() },
-            FailureClass::Fenced => RestartDecision::GiveUp { reason: FENCED.into() },
-            FailureClass::MayRepeat => match self.repeated.note(&failure) {
-                Some(times) => RestartDecision::GiveUp {
-                    reason: format!("it has failed {times} times at the same position without a checkpoint in between"),
-                },
-                None => self.restarts.on_failure(now.monotonic),
-            },
-            FailureClass::Transient => self.restarts.on_failure(now.monotonic),
-        };
-        match decision {
-            RestartDecision::GiveUp { reason } => self.give_up(attempt, failure, reason),
-            RestartDecision::After { delay_ms } => {
-                let until = now.monotonic.plus_ms(delay_ms);
-                self.report(JobReport::Restarting { attempt, failure, delay_ms });
-                match attempt {
-                    Some(attempt) => self.stop_tasks(attempt, Then::Restart { until }),
-                    None if self.end_as_wished() => {}
-                    None => self.wait(until, now),
-                }
-            }
-        }
-    }
-
-    fn give_up(&mut self, attempt: Option<Attempt>, failure: Failure, reason: String) {
-        let end = JobEnd::Failed(JobFailure { attempt, failure, reason });
-        match attempt {
-            Some(attempt) => self.stop_tasks(attempt, Then::End(end)),
-            None => self.end(end),
-        }
-    }
-
-    fn wait(&mut self, until: MonotonicTime, now: Now) {
-        if until <= now.monotonic {
-            self.recover();
-        } else {
-            self.state = State::Waiting { until };
-        }
-    }
-
-    fn end_checkpoints(&mut self) {
-        let outputs = self.coordinator.end();
-        self.commands.extend(outputs.commands.into_iter().map(JobCommand::Checkpoint));
-        self.report_dropped_savepoints(outputs.outcomes);
-    }
-
-    fn stop_tasks(&mut self, attempt: Attempt, then: Then) {
-        self.commands.push(JobCommand::CancelTasks { attempt });
-        self.end_checkpoints();
-        self.state = State::Ending { attempt, tasks_gone: false, then };
-    }
-
-    fn on_tasks_stopped(&mut self, of: Attempt) {
-        if let State::Ending { attempt, tasks_gone, .. } = &mut self.state
-            && *attempt == of
-        {
-            *tasks_gone = true;
-        }
-    }
-
-    /// Goes on once nothing of the attempt is under way any more.
-    fn leave_ending(&mut self, now: Now) {
-        if !matches!(self.state, State::Ending { tasks_gone: true, .. }) || self.coordinator.is_completing() {
-            return;
-        }
-        let State::Ending { then, .. } = std::mem::replace(&mut self.state, State::Ended) else { return };
-        match then {
-            Then::Restart { .. } if self.end_as_wished() => {}
-            Then::Restart { until } => self.wait(until, now),
-            Then::End(end) => self.end(end),
-        }
-    }
-
-    fn end(&mut self, end: JobEnd) {
-        let delete = match &end {
-            JobEnd::Cancelled { .. } => self.setup.checkpoints.cleanup != Cleanup::Never,
-            JobEnd::Failed(job) => {
-                self.setup.checkpoints.cleanup == Cleanup::Always && job.failure.cause.class() != FailureClass::Fenced
-            }
-            JobEnd::Finished { .. } | JobEnd::AlreadyFinished { .. } | JobEnd::Stopped { .. } => false,
-        };
-        let end = match end {
-            JobEnd::Cancelled { .. } if delete => JobEnd::Cancelled { checkpoint: None },
-            // One may have completed while the tasks stopped.
-            JobEnd::Cancelled { .. } => JobEnd::Cancelled { checkpoint: self.coordinator.newest() },
-            JobEnd::Stopped { problem, .. } => JobEnd::Stopped { checkpoint: self.coordinator.newest(), problem },
-            other => other,
-        };
-        if delete {
-            self.delete_all();
-        }
-        self.commands.push(JobCommand::End(end));
-        self.state = State::Ended;
-    }
-
-    fn delete_all(&mut self) {
-        let deletion = self.coordinator.delete_all();
-        if !deletion.is_empty() {
-            self.commands.push(JobCommand::Checkpoint(CheckpointCommand::Delete(deletion)));
         }
     }
 

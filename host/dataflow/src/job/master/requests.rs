@@ -1,4 +1,5 @@
-//! What people ask of a job: stops and cancellations; and what they wait for: savepoints, stops with a savepoint, drains.
+//! What people ask of a job: stops and cancellations; and what they wait for: checkpoints,
+//! savepoints, stops with a savepoint, drains.
 //!
 //! Until the savepoint of a stop exists, its failure is the attempt's: the request has failed and the job restarts. Once it
 //! exists the job ends, whatever happens: its output may have been committed in part, so it must not go on from an older
@@ -68,6 +69,16 @@ impl JobMaster {
         }
     }
 
+    pub(super) fn on_checkpoint_wanted(&mut self, request: u64, now: Now) {
+        match self.is_going_on() {
+            Ok(_) => {
+                let outputs = self.coordinator.ask(request, now);
+                self.apply(outputs, now);
+            }
+            Err(reason) => self.refuse(request, reason),
+        }
+    }
+
     pub(super) fn on_savepoint_wanted(&mut self, order: SavepointOrder, now: Now) {
         match self.may_ask() {
             Ok(_) => {
@@ -101,12 +112,18 @@ impl JobMaster {
         }
     }
 
-    /// Returns the running attempt, or why nothing can be asked of the job now.
+    /// Returns the running attempt, or why no savepoint, and no end, can be asked of the job now.
     fn may_ask(&self) -> Result<Attempt, &'static str> {
+        let attempt = self.is_going_on()?;
+        if self.coordinator.is_taking_savepoint() {
+            return Err("another savepoint is being taken; one at a time");
+        }
+        Ok(attempt)
+    }
+
+    /// Returns the running attempt, or why nothing can be asked of the job now.
+    fn is_going_on(&self) -> Result<Attempt, &'static str> {
         match &self.state {
-            State::Running { stop: Stop::No, .. } if self.coordinator.is_taking_savepoint() => {
-                Err("another savepoint is being taken; one at a time")
-            }
             State::Running { attempt, stop: Stop::No } => Ok(*attempt),
             State::Running { .. } => Err("the job is stopping"),
             State::Finishing { .. } => Err("the job has read all input and is about to finish"),
@@ -116,7 +133,7 @@ impl JobMaster {
         }
     }
 
-    fn refuse(&mut self, request: u64, reason: impl Into<String>) {
+    pub(super) fn refuse(&mut self, request: u64, reason: impl Into<String>) {
         self.report(JobReport::RequestFailed { request, reason: reason.into() });
     }
 
@@ -138,14 +155,18 @@ impl JobMaster {
         self.fail(Failure::of_job(FailureCause::Savepoint(problem)), now);
     }
 
-    /// Savepoints that were being taken when the tasks were stopped. A stop that is asked for is reported by itself.
-    pub(super) fn report_dropped_savepoints(&mut self, outcomes: Vec<CheckpointOutcome>) {
+    /// Savepoints and checkpoints that somebody waited for when the tasks were stopped. A stop that is asked for is reported by itself.
+    pub(super) fn report_dropped(&mut self, outcomes: Vec<CheckpointOutcome>) {
         for outcome in outcomes {
-            if let CheckpointOutcome::Failed { checkpoint, purpose, failure, savepoint: Some(savepoint) } = outcome {
-                if purpose == CheckpointPurpose::Savepoint {
-                    self.refuse(savepoint.request, failure.to_string());
+            match outcome {
+                CheckpointOutcome::Failed { checkpoint, purpose, failure, savepoint: Some(savepoint) } => {
+                    if purpose == CheckpointPurpose::Savepoint {
+                        self.refuse(savepoint.request, failure.to_string());
+                    }
+                    self.report(JobReport::CheckpointFailed { checkpoint, purpose, failure });
                 }
-                self.report(JobReport::CheckpointFailed { checkpoint, purpose, failure });
+                CheckpointOutcome::AskedFailed { request, failure } => self.refuse(request, failure.to_string()),
+                _ => {}
             }
         }
     }

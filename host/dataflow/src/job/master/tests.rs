@@ -5,6 +5,8 @@ use proptest::prelude::*;
 use super::world::{Disk, Killed, RECORDS, Trouble, World, setup, trap};
 use super::*;
 use crate::checkpoint::config::CheckpointConfig;
+use crate::checkpoint::config::Cleanup;
+use crate::checkpoint::coordinator::CheckpointCommand;
 use crate::checkpoint::coordinator::tests::{TASKS, at};
 use crate::checkpoint::coordinator::{SavepointOrder, SavepointTarget};
 use crate::checkpoint::manifest::CheckpointManifest;
@@ -362,6 +364,20 @@ fn a_savepoint_commits_nothing_is_not_recovered_from_and_the_job_goes_on() {
 }
 
 #[test]
+fn a_checkpoint_that_is_asked_for_is_told_or_fails_with_its_attempt() {
+    let mut world = running(&[]);
+    world.send(JobEvent::CheckpointRequested { request: 7 }).unwrap();
+    assert_eq!(world.log.last().unwrap(), "request 7: checkpoint 2");
+    assert_eq!(world.disk.committed, [0, 1, 2, 3], "its output is published");
+    let mut world = running(&[Trouble::CommitFails]);
+    world.send(JobEvent::CheckpointRequested { request: 7 }).unwrap();
+    let told: Vec<_> = world.log.iter().filter(|line| line.starts_with("request 7")).collect();
+    assert_eq!(told, ["request 7 failed: the job's tasks were stopped before it was complete"]);
+    to_the_end(&mut world);
+    nothing_is_left(&world.disk);
+}
+
+#[test]
 fn a_savepoint_that_fails_fails_only_the_request() {
     let mut world = running(&[Trouble::SaveFails]);
     world.send(JobEvent::SavepointRequested(order(7))).unwrap();
@@ -425,6 +441,7 @@ fn a_drain_ends_the_job_where_it_is_and_finishes_it() {
 fn what_cannot_be_done_now_is_refused() {
     let mut world = World::new(Disk::default(), setup(), FOREVER);
     for (request, event) in [
+        (0, JobEvent::CheckpointRequested { request: 0 }),
         (1, JobEvent::SavepointRequested(order(1))),
         (2, JobEvent::StopWithSavepointRequested(order(2))),
         (3, JobEvent::DrainRequested { request: 3, savepoint: None }),

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::*;
 use crate::checkpoint::config::CheckpointConfig;
+use crate::checkpoint::coordinator::CheckpointCommand;
 use crate::checkpoint::coordinator::tests::{TASKS, at, id, snapshot, spec};
 use crate::checkpoint::memory::MemoryStorage;
 use crate::checkpoint::recovery::{Claim, recover};
@@ -458,6 +459,7 @@ fn describe(report: &JobReport) -> String {
         }
         JobReport::CheckpointCompleted { checkpoint, purpose, .. } => format!("completed {checkpoint} ({purpose:?})"),
         JobReport::CheckpointFailed { checkpoint, failure, .. } => format!("failed {checkpoint}: {failure}"),
+        JobReport::AskedCheckpointTaken { request, checkpoint } => format!("request {request}: checkpoint {checkpoint}"),
         JobReport::SavepointTaken { request, checkpoint, path, .. } => format!("request {request}: {checkpoint} saved to {path}"),
         JobReport::RequestFailed { request, reason } => format!("request {request} failed: {reason}"),
         JobReport::Restarting { failure, delay_ms, .. } => format!("restart in {delay_ms}: {}", failure.cause.code()),

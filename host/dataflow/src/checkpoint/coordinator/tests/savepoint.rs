@@ -1,6 +1,5 @@
 //! Savepoints beside checkpoints, and the stops and drains that end with one.
 
-use super::tests::{Bench, TASKS, config, id, segment, snapshot};
 use super::*;
 
 pub(super) fn order() -> SavepointOrder {
