@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use super::arena::EntryRef;
+use super::backing::Backing;
 use super::frame::{Frame, FrameColumn};
 use super::ordered::OrderedTable;
 use super::table::{TableHasher, TableKey, same_key};
@@ -63,6 +64,8 @@ pub struct SubtaskState {
     /// What the call at hand has read of slots whose values expire.
     pub(super) touches: RefCell<Touches>,
     pub(super) scratch: Vec<u8>,
+    /// The store behind the tables of keyed slots, if there is one.
+    pub(super) backing: Option<Backing>,
 }
 
 /// A declared slot and its table.
@@ -113,7 +116,8 @@ impl SubtaskState {
             tables.push(Slot { kind, ttl, column, table });
         }
         let (frame, now) = (Frame::new(columns), ProcessingTime(0));
-        Self { owner, hasher, slots: tables, quota_bytes, frame, now, touches: RefCell::default(), scratch: Vec::new() }
+        let (touches, scratch) = (RefCell::default(), Vec::new());
+        Self { owner, hasher, slots: tables, quota_bytes, frame, now, touches, scratch, backing: None }
     }
 
     /// Returns the frame of the call at hand.
@@ -165,6 +169,9 @@ impl SubtaskState {
             owner.groups.contains(&group.0).then_some(group)
         };
         self.frame.fill_rows(keys, &self.hasher, group_of).map_err(|record| KeyNotOwned { record })?;
+        if self.backing.is_some() {
+            self.load_rows();
+        }
         let mut columns = std::mem::take(&mut self.frame.columns);
         for column in &mut columns {
             let slot = &self.slots[column.slot as usize];
@@ -248,6 +255,7 @@ impl SubtaskState {
     /// Freezes the state at the cut of a checkpoint.
     pub fn begin_snapshot(&mut self, checkpoint: CheckpointId) {
         let now = self.now;
+        self.keep_accounts(checkpoint);
         self.slots.iter_mut().for_each(|slot| on_table!(&mut slot.table, table => table.begin_snapshot(checkpoint, now)));
     }
 

@@ -1,0 +1,104 @@
+//! Stores behind the state of the model: written late, in part, kept over a restart or lost.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use proptest::prelude::*;
+
+use super::{World, operator};
+use crate::checkpoint::apply::apply_segment;
+use crate::checkpoint::segment::{SegmentInfo, SegmentRef};
+use crate::guest::StateKind;
+use crate::ids::CheckpointId;
+use crate::state::SubtaskState;
+use crate::state::memory_store::MemoryStore;
+use crate::state::store::{StateStore, begin_apply, finish_apply};
+
+/// Where state is from a restart on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Backing {
+    Memory,
+    /// A store, with so much memory before it. Whether stores that are there are kept.
+    Store { memory_bytes: u64, keep: bool },
+}
+
+pub(super) fn backing() -> impl Strategy<Value = Backing> {
+    let memory_bytes = prop_oneof![4 => Just(0_u64), 1 => Just(2_000), 1 => Just(1 << 30)];
+    prop_oneof![
+        1 => Just(Backing::Memory),
+        4 => (memory_bytes, prop::bool::weighted(0.7)).prop_map(|(memory_bytes, keep)| Backing::Store { memory_bytes, keep }),
+    ]
+}
+
+pub(super) struct SubtaskStore {
+    store: Rc<MemoryStore>,
+    memory_bytes: u64,
+    /// Completed checkpoints that are not in the store, with their segments.
+    waiting: VecDeque<(CheckpointId, Option<SegmentRef>)>,
+}
+
+impl World {
+    /// The stores hear of a completed checkpoint.
+    pub(super) fn completed_stores(&mut self, checkpoint: CheckpointId, written: &[SegmentInfo]) {
+        for (subtask, store) in self.stores.iter_mut().enumerate() {
+            let segment = written.iter().map(|info| info.reference).find(|reference| reference.id.task.0 == subtask);
+            store.waiting.push_back((checkpoint, segment));
+        }
+    }
+
+    /// The oldest waiting checkpoint gets into a subtask's store, or the first writes of it do.
+    pub(super) fn apply(&mut self, subtask: usize, writes: Option<u64>) {
+        let Some(of) = self.stores.get_mut(subtask) else { return };
+        let Some((checkpoint, segment)) = of.waiting.front().copied() else { return };
+        let store = &of.store;
+        let store_of = |slot: &str| {
+            let slots = super::slots(true);
+            let number = slots.iter().position(|known| known.name == slot).unwrap();
+            let is_stored = slots[number].kind.is_keyed();
+            is_stored.then_some((&**store as &dyn StateStore, u16::try_from(number).unwrap()))
+        };
+        store.fail_after(writes);
+        let apply = || -> Result<(), Box<dyn std::error::Error>> {
+            begin_apply(&**store, checkpoint)?;
+            if let Some(segment) = &segment {
+                apply_segment(&self.storage, segment, |table| store_of(&table.slot))?;
+            }
+            Ok(finish_apply(&**store, checkpoint)?)
+        };
+        let result = apply();
+        store.fail_after(None);
+        if result.is_ok() {
+            of.waiting.pop_front();
+            let mut state = self.states[subtask].borrow_mut();
+            state.confirm(checkpoint);
+            state.applied(checkpoint);
+        }
+    }
+
+    /// Takes stores away, or makes new ones, as far as those that are there are not kept.
+    pub(super) fn replace_stores(&mut self, parallelism: u32, backing: Backing) {
+        let mut old = std::mem::take(&mut self.stores).into_iter();
+        let Backing::Store { memory_bytes, keep } = backing else { return };
+        for _ in 0..parallelism {
+            let store = old.next().filter(|_| keep).map_or_else(Rc::default, |old| old.store);
+            self.stores.push(SubtaskStore { store, memory_bytes, waiting: VecDeque::new() });
+        }
+    }
+
+    pub(super) fn attach_stores(&self, states: &mut [SubtaskState], has_ttl: bool, restored: Option<CheckpointId>) {
+        for ((number, state), of) in (0..).zip(states.iter_mut()).zip(&self.stores) {
+            let identity = format!("{} {number} of {} {has_ttl}", operator(), self.stores.len());
+            let store = Rc::<MemoryStore>::clone(&of.store);
+            let resumed = state.attach_store(store, of.memory_bytes, identity.as_bytes(), restored).unwrap();
+            assert!(resumed <= restored);
+        }
+    }
+}
+
+#[test]
+fn only_state_of_keys_is_in_stores() {
+    for slot in super::slots(true) {
+        let is_of_keys = matches!(slot.kind, StateKind::Value | StateKind::Map | StateKind::List);
+        assert_eq!(slot.kind.is_keyed(), is_of_keys);
+    }
+}
