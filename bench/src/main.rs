@@ -4,6 +4,7 @@ mod boundary;
 mod latency;
 mod measure;
 mod operators;
+mod pause;
 mod workload;
 
 use std::process::ExitCode;
@@ -46,6 +47,9 @@ fn print(arguments: &Arguments) -> Result<()> {
     workload::print_all(&operators, &wanted, arguments.millions * 1_000_000, arguments.runs)?;
     if wanted("boundary") {
         boundary::print(&operators)?;
+    }
+    if wanted("pause") {
+        pause::print(&operators, arguments.millions * 1_000_000)?;
     }
     if wanted("latency") {
         latency::print()?;

@@ -36,9 +36,9 @@ impl Run {
         self.cpu.as_secs_f64() * 1e9 / self.records as f64
     }
 
-    /// Returns the 99th percentile of the pauses.
-    pub(crate) fn pause_p99_us(&self) -> Option<u64> {
-        self.pauses_us.get((self.pauses_us.len() * 99).div_ceil(100).saturating_sub(1)).copied()
+    /// Returns a percentile of the pauses.
+    pub(crate) fn pause_us(&self, percent: usize) -> Option<u64> {
+        self.pauses_us.get((self.pauses_us.len() * percent).div_ceil(100).saturating_sub(1)).copied()
     }
 }
 

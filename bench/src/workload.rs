@@ -85,7 +85,7 @@ fn print(
 
 fn print_row(name: &str, how: How, interval_ms: Option<u64>, parallelism: u32, run: &Run, to_native: f64) {
     let interval = interval_ms.map_or("off".to_owned(), |ms| format!("{ms} ms ({})", run.checkpoints));
-    let pause = run.pause_p99_us().map_or("-".to_owned(), |us| us.to_string());
+    let pause = run.pause_us(99).map_or("-".to_owned(), |us| us.to_string());
     println!(
         "{name} | {} | {interval} | {parallelism} | {:.2} | {:.2} | {:.0} | {to_native:.2} | {:.0} | {pause} | {}",
         how.name(),
@@ -115,7 +115,7 @@ fn generator(records: u64, keys: Option<u64>, shape: Shape, bytes: u64) -> Resul
     Ok(generator_source(&options)?)
 }
 
-/// The text of the word-count example, a hundred times over.
+/// The text of the word-count example, twenty times over.
 fn text() -> Result<Arc<dyn SourceFactory>> {
     let text =
         Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace")?.join("examples/word-count/shakespeare.txt");

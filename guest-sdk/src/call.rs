@@ -20,7 +20,7 @@ pub struct InstanceInfo {
 /// Bounds of one call. What exceeds one is a permanent error that names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of one emitted key.
+    /// Bytes of one emitted key, and of one entry key of a map.
     pub key_bytes: u32,
     /// Bytes of one state value.
     pub value_bytes: u32,
@@ -67,7 +67,7 @@ pub struct InputView<'a> {
 pub struct FrameView<'a> {
     /// The key of each row.
     pub keys: BytesView<'a>,
-    /// One column for each slot, in slot order.
+    /// One column for each slot that is handed in, in slot order.
     pub states: &'a [StateView<'a>],
 }
 
@@ -93,24 +93,33 @@ impl<'a> StateView<'a> {
     }
 }
 
-/// The operations of a [`StateUpdate`], as numbers of the interface.
+/// The operations of updates, as numbers of the interface.
 pub mod op {
-    /// Sets a value.
+    /// Sets a value or an entry.
     pub const PUT: u8 = 0;
-    /// Deletes a value.
+    /// Deletes a value or an entry.
     pub const DELETE: u8 = 1;
+    /// Appends an element to a list.
+    pub const APPEND: u8 = 2;
+    /// Removes all of a list or a map.
+    pub const CLEAR: u8 = 3;
 }
 
 /// All effects of one call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
-    /// At most one for each slot.
+    /// Of keyed slots. At most one for each.
     pub updates: Vec<StateUpdate>,
+    /// Of map slots, after `updates`. At most one for each.
+    pub entries: Vec<EntryUpdate>,
+    /// Of slots that belong to the subtask. At most one for each.
+    pub operator_updates: Vec<OperatorUpdate>,
     /// At most one for each port.
     pub outputs: Vec<Output>,
 }
 
-/// Changes of one slot. A row appears at most once.
+/// Changes of one keyed slot, in order. For a value slot, a row appears at most once; for the others, what is cleared is
+/// cleared first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StateUpdate {
     /// The slot.
@@ -119,7 +128,35 @@ pub struct StateUpdate {
     pub rows: Vec<u32>,
     /// The [`op`] of each change.
     pub ops: Vec<u8>,
+    /// The value of each put, the element of each append, else empty.
+    pub values: BytesColumn,
+}
+
+/// Changes of single entries of one map slot. An entry appears at most once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EntryUpdate {
+    /// The slot.
+    pub slot: u32,
+    /// The row of each change.
+    pub rows: Vec<u32>,
+    /// The [`op`] of each change.
+    pub ops: Vec<u8>,
+    /// The entry key of each change.
+    pub entry_keys: BytesColumn,
     /// The value of each put, else empty.
+    pub values: BytesColumn,
+}
+
+/// Changes of one slot that belongs to the subtask, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OperatorUpdate {
+    /// The slot.
+    pub slot: u32,
+    /// The [`op`] of each change.
+    pub ops: Vec<u8>,
+    /// The entry key of each change of broadcast state, else empty.
+    pub entry_keys: BytesColumn,
+    /// The value of each put, the element of each append, else empty.
     pub values: BytesColumn,
 }
 

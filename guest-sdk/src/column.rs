@@ -33,6 +33,11 @@ impl<'a> BytesView<'a> {
         &self.data[start..self.ends[index] as usize]
     }
 
+    /// Returns the bytes of all items together.
+    pub fn bytes(&self) -> usize {
+        self.data.len()
+    }
+
     /// Returns the items in order.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {

@@ -5,12 +5,13 @@ use std::marker::PhantomData;
 
 use serde::Deserialize;
 
-use crate::call::FrameView;
+use crate::call::{FrameView, Limits};
 use crate::codec::{Decode, Encode, Json, Postcard};
 use crate::column::append;
 use crate::declare::{InputPort, OutputPort};
 use crate::error::Error;
 use crate::output::{Outputs, RecordWriter};
+use crate::reads::Reads;
 use crate::text::Text;
 
 /// The value of one input record. Its key and event time are in the [`Context`].
@@ -63,20 +64,42 @@ impl<'a> Record<'a> {
 #[derive(Clone, Copy, Debug)]
 pub enum Processing {}
 
-/// Marks the context of [`crate::Operator::finish`], in which there is neither record nor key nor state.
+/// Marks the context of a record of a broadcast input, in which there is no key: the one place to write
+/// [`crate::Broadcast`] state.
+#[derive(Clone, Copy, Debug)]
+pub enum Broadcasting {}
+
+/// Marks the context of [`crate::Operator::finish`], in which there is neither record nor key, and no state can be read.
 #[derive(Clone, Copy, Debug)]
 pub enum Finishing {}
 
+/// The context of [`crate::Operator::process_broadcast`].
+pub type BroadcastContext<'a> = Context<'a, Broadcasting>;
+
 /// The context of [`crate::Operator::finish`].
 pub type FinishContext<'a> = Context<'a, Finishing>;
+
+/// A context with a record, in which state that does not belong to keys can be read. Implemented for [`Processing`] and
+/// [`Broadcasting`]; nothing else can be.
+pub trait HasRecord: sealed::Sealed {}
+
+impl HasRecord for Processing {}
+impl HasRecord for Broadcasting {}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Processing {}
+    impl Sealed for super::Broadcasting {}
+}
 
 /// Where a record stands, and the way out for new records.
 ///
 /// An emitted record has the event time of the record being processed, and **no key** unless one is given: only
 /// `cx.out().key(..)` or `cx.out().keep_key()` give it one. All records of one port have a key, or none has.
-#[derive(Debug)]
 pub struct Context<'a, P = Processing> {
     frame: FrameView<'a>,
+    /// `None` where nothing can be read.
+    reads: Option<&'a Reads<'a>>,
     at: At<'a>,
     clock: Clock,
     outputs: &'a mut Outputs,
@@ -102,8 +125,13 @@ pub(crate) struct Clock {
 }
 
 impl<'a, P> Context<'a, P> {
-    pub(crate) fn new(frame: FrameView<'a>, clock: Clock, outputs: &'a mut Outputs) -> Self {
-        Self { frame, at: At::default(), clock, outputs, phase: PhantomData }
+    pub(crate) fn new(frame: FrameView<'a>, reads: Option<&'a Reads<'a>>, clock: Clock, outputs: &'a mut Outputs) -> Self {
+        Self { frame, reads, at: At::default(), clock, outputs, phase: PhantomData }
+    }
+
+    /// What one call may write and emit.
+    pub(crate) fn limits(&self) -> &Limits {
+        self.outputs.limits()
     }
 
     /// Returns the watermark in milliseconds: no record at or before it is expected any more. `None` before the first.
@@ -170,20 +198,49 @@ impl<'a, P> Context<'a, P> {
     }
 }
 
-impl<'a> Context<'a> {
+impl<'a, P: HasRecord> Context<'a, P> {
+    #[inline]
     pub(crate) fn move_to(&mut self, at: At<'a>) {
         self.at = at;
     }
 
+    /// What answers reads of state.
+    pub(crate) fn reads(&self) -> &'a Reads<'a> {
+        self.reads.expect("a call with records is given what answers reads")
+    }
+
+    /// Returns the record's event time in milliseconds since the Unix epoch, if it has one.
+    pub fn event_time_ms(&self) -> Option<i64> {
+        self.at.time
+    }
+
+    /// Returns the input port that the record came from.
+    pub fn port(&self) -> InputPort {
+        InputPort(self.at.port)
+    }
+}
+
+impl<'a> Context<'a> {
     #[inline]
     pub(crate) fn row(&self) -> usize {
         self.at.row
     }
 
-    /// The bytes that the host handed in for the current row.
+    /// The row as the interface numbers it.
     #[inline]
-    pub(crate) fn stored(&self, slot: usize) -> Option<&'a [u8]> {
-        self.frame.states[slot].get(self.at.row)
+    pub(crate) fn row_number(&self) -> u32 {
+        u32::try_from(self.at.row).expect("rows are numbered in 32 bits")
+    }
+
+    /// The bytes that were handed in for the current row, in a column of the frame.
+    #[inline]
+    pub(crate) fn stored(&self, column: usize) -> Option<&'a [u8]> {
+        self.frame.states[column].get(self.at.row)
+    }
+
+    /// How many rows the frame has.
+    pub(crate) fn rows(&self) -> usize {
+        self.frame.keys.len()
     }
 
     /// Returns the record's key. Empty for an operator that is not keyed; one that is gets no record without a key.
@@ -199,16 +256,6 @@ impl<'a> Context<'a> {
     #[inline]
     pub fn key_text(&self) -> Result<&'a str, Error> {
         utf8(self.key(), "the key")
-    }
-
-    /// Returns the record's event time in milliseconds since the Unix epoch, if it has one.
-    pub fn event_time_ms(&self) -> Option<i64> {
-        self.at.time
-    }
-
-    /// Returns the input port that the record came from.
-    pub fn port(&self) -> InputPort {
-        InputPort(self.at.port)
     }
 }
 

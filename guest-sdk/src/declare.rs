@@ -12,7 +12,7 @@ use crate::state::{Cells, SlotCells, Value};
 /// 64 of `a-z`, `0-9`, `_` and `-`. The host refuses an operator that breaks this before it runs.
 #[derive(Default)]
 pub struct Declare {
-    inputs: Vec<String>,
+    inputs: Vec<Input>,
     outputs: Vec<String>,
     no_output: bool,
     pub(crate) slots: Vec<Slot>,
@@ -37,27 +37,68 @@ pub struct OutputPort(pub(crate) u32);
 /// An operator's ports, state and wishes, as the host gets them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Descriptor {
-    /// Names; index = port.
-    pub inputs: Vec<String>,
+    /// Index = port.
+    pub inputs: Vec<Input>,
     /// Names; index = port.
     pub outputs: Vec<String>,
-    /// Value slots, all handed in with each call; index = slot.
+    /// Index = slot.
     pub slots: Vec<StateSlot>,
-    /// Whether records must carry a key: asked for, or implied by state.
+    /// Whether records must carry a key: asked for, or implied by keyed state. Not those of a broadcast input.
     pub keyed: bool,
     /// Records in one call, at most; 0 leaves it to the host.
     pub max_batch: u32,
 }
 
-/// A slot with at most one value for each key.
+/// A declared input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Input {
+    /// Unique in the operator.
+    pub name: String,
+    /// Whether every subtask gets every record.
+    pub broadcast: bool,
+}
+
+/// How a slot's state is organised, and who it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateKind {
+    /// At most one value for each key.
+    Value,
+    /// A list for each key.
+    List,
+    /// An ordered map for each key.
+    Map,
+    /// A list for each subtask, dealt out evenly.
+    ListSplit,
+    /// A list for each subtask, all of it for everyone after a restore.
+    ListUnion,
+    /// A map that is the same on all subtasks.
+    Broadcast,
+}
+
+impl StateKind {
+    /// Whether the state belongs to keys.
+    pub fn is_keyed(self) -> bool {
+        matches!(self, Self::Value | Self::List | Self::Map)
+    }
+}
+
+/// A declared piece of state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateSlot {
     /// Unique in the operator.
     pub name: String,
+    /// How it is organised.
+    pub kind: StateKind,
     /// The codec's name.
     pub codec: String,
     /// What the value looks like, for people and for compatibility checks; at most 4 KiB.
     pub schema: String,
+    /// Time to live in milliseconds; 0 is for ever.
+    pub ttl_ms: u64,
+    /// Whether reading renews it, too.
+    pub ttl_on_read: bool,
+    /// Whether values are handed in with each call.
+    pub prefetch: bool,
 }
 
 impl Declare {
@@ -69,23 +110,40 @@ impl Declare {
 
     /// As [`Self::value`], with a schema of your own: change it when the stored form changes.
     pub fn value_with_schema<T: 'static, C: StateCodec<T>>(&mut self, name: &str, schema: &str) -> Value<T, C> {
-        let slot = self.slots.len();
-        let cells = Rc::new(Cells::<T, C>::new(name));
-        let descriptor = StateSlot { name: name.into(), codec: C::NAME.into(), schema: schema.into() };
-        self.slots.push(Slot { descriptor, cells: Rc::clone(&cells) as Rc<dyn SlotCells> });
-        Value::new(slot, cells)
+        let cells = Rc::new(Cells::<T, C>::new(name, number(self.slots.len())));
+        self.slot((name, StateKind::Value, C::NAME), schema, Rc::clone(&cells) as _);
+        Value::new(cells)
+    }
+
+    /// Declares a slot and returns its number.
+    pub(crate) fn slot(&mut self, (name, kind, codec): (&str, StateKind, &str), schema: &str, cells: Rc<dyn SlotCells>) -> u32 {
+        let (name, codec, schema) = (name.into(), codec.into(), schema.into());
+        // What the handle is told after the declaration is added when the descriptor is asked for.
+        let descriptor = StateSlot { name, kind, codec, schema, ttl_ms: 0, ttl_on_read: false, prefetch: false };
+        self.slots.push(Slot { descriptor, cells });
+        number(self.slots.len() - 1)
     }
 
     /// Declares an input port.
     pub fn input(&mut self, name: &str) -> InputPort {
-        self.inputs.push(name.into());
-        InputPort(index(self.inputs.len()))
+        self.add_input(name, false)
+    }
+
+    /// Declares an input port of which every subtask gets every record. They need no key, and go to
+    /// [`crate::Operator::process_broadcast`].
+    pub fn broadcast_input(&mut self, name: &str) -> InputPort {
+        self.add_input(name, true)
+    }
+
+    fn add_input(&mut self, name: &str, broadcast: bool) -> InputPort {
+        self.inputs.push(Input { name: name.into(), broadcast });
+        InputPort(number(self.inputs.len() - 1))
     }
 
     /// Declares an output port. The first is the one that [`crate::Context::emit`] writes to.
     pub fn output(&mut self, name: &str) -> OutputPort {
         self.outputs.push(name.into());
-        OutputPort(index(self.outputs.len()))
+        OutputPort(number(self.outputs.len() - 1))
     }
 
     /// Declares that the operator emits nothing.
@@ -105,13 +163,33 @@ impl Declare {
 
     /// Returns what was declared.
     pub fn descriptor(&self) -> Descriptor {
-        let or_default = |names: &[String], name: &str| if names.is_empty() { vec![name.to_owned()] } else { names.to_vec() };
+        let mut inputs = self.inputs.clone();
+        if inputs.is_empty() {
+            inputs.push(Input { name: "in".into(), broadcast: false });
+        }
+        let mut outputs = self.outputs.clone();
+        if outputs.is_empty() && !self.no_output {
+            outputs.push("out".into());
+        }
+        let slots: Vec<_> = self.slots.iter().map(Slot::descriptor).collect();
         Descriptor {
-            inputs: or_default(&self.inputs, "in"),
-            outputs: if self.no_output { self.outputs.clone() } else { or_default(&self.outputs, "out") },
-            slots: self.slots.iter().map(|slot| slot.descriptor.clone()).collect(),
-            keyed: self.keyed || !self.slots.is_empty(),
+            inputs,
+            outputs,
+            keyed: self.keyed || slots.iter().any(|slot| slot.kind.is_keyed()),
+            slots,
             max_batch: self.max_batch,
+        }
+    }
+}
+
+impl Slot {
+    fn descriptor(&self) -> StateSlot {
+        let options = self.cells.options();
+        StateSlot {
+            ttl_ms: options.ttl_ms,
+            ttl_on_read: options.ttl_on_read,
+            prefetch: self.descriptor.kind == StateKind::Value && !options.on_demand,
+            ..self.descriptor.clone()
         }
     }
 }
@@ -122,7 +200,7 @@ impl Descriptor {
     /// # Errors
     /// A permanent error that names what is wrong.
     pub fn check(&self) -> Result<(), Error> {
-        let inputs: Vec<_> = self.inputs.iter().map(String::as_str).collect();
+        let inputs: Vec<_> = self.inputs.iter().map(|input| input.name.as_str()).collect();
         let outputs: Vec<_> = self.outputs.iter().map(String::as_str).collect();
         let slots: Vec<_> = self.slots.iter().map(|slot| slot.name.as_str()).collect();
         for (what, names) in [("input", inputs), ("output", outputs), ("slot", slots)] {
@@ -141,6 +219,13 @@ impl Descriptor {
         if let Some(slot) = self.slots.iter().find(|slot| slot.codec.len() > 64 || slot.schema.len() > 4096) {
             return Err(Error::permanent(format!("slot {:?}: codec over 64 bytes or schema over 4 KiB", slot.name)));
         }
+        if let Some(slot) = self.slots.iter().find(|slot| slot.ttl_on_read && slot.ttl_ms == 0) {
+            return Err(Error::permanent(format!("slot {:?}: reads renew a time to live that it does not have", slot.name)));
+        }
+        let has_broadcast_input = self.inputs.iter().any(|input| input.broadcast);
+        if let Some(slot) = self.slots.iter().find(|slot| slot.kind == StateKind::Broadcast && !has_broadcast_input) {
+            return Err(Error::permanent(format!("slot {:?} is broadcast state, but no input is broadcast", slot.name)));
+        }
         Ok(())
     }
 }
@@ -150,14 +235,14 @@ fn is_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(plain)
 }
 
-/// The index of the last of `len` items.
-fn index(len: usize) -> u32 {
-    u32::try_from(len - 1).expect("an operator declares few ports")
+/// An index as the interface writes it.
+fn number(index: usize) -> u32 {
+    u32::try_from(index).expect("an operator declares few ports and slots")
 }
 
 /// Removes the paths from a type name: `alloc::vec::Vec<my::Session>` is `Vec<Session>`, so that moving a type to
 /// another module is no change of schema.
-fn short_name(full: &str) -> String {
+pub(crate) fn short_name(full: &str) -> String {
     let mut short = String::with_capacity(full.len());
     let mut word = 0;
     let mut chars = full.chars().peekable();
@@ -193,10 +278,13 @@ mod tests {
         let _: Value<u64> = declare.value("n");
         let _: Value<(u32, f64), Fixed> = declare.value("pair");
         let descriptor = declare.descriptor();
-        assert_eq!((descriptor.inputs, descriptor.outputs), (vec!["in".to_owned()], vec!["out".to_owned()]));
+        assert_eq!(descriptor.inputs, [Input { name: "in".into(), broadcast: false }]);
+        assert_eq!(descriptor.outputs, ["out"]);
         assert!(descriptor.keyed, "state implies keys");
-        let slot =
-            |name: &str, codec: &str, schema: &str| StateSlot { name: name.into(), codec: codec.into(), schema: schema.into() };
+        let slot = |name: &str, codec: &str, schema: &str| {
+            let (name, codec, schema) = (name.into(), codec.into(), schema.into());
+            StateSlot { name, kind: StateKind::Value, codec, schema, ttl_ms: 0, ttl_on_read: false, prefetch: true }
+        };
         assert_eq!(descriptor.slots, [slot("n", "postcard", "u64"), slot("pair", "fixed", "(u32, f64)")]);
     }
 

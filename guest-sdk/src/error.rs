@@ -9,7 +9,28 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
+    limit: Option<Limit>,
     message: String,
+}
+
+/// A limit of the host on one call, which the pipeline file sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Limit {
+    /// On emitted records: their number, their size, that of their keys. The host reports `guest-output`.
+    Output,
+    /// On state values. The host reports `guest-write-budget`.
+    Write,
+}
+
+impl Limit {
+    /// Returns the code of the fault that the host reports.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Output => "guest-output",
+            Self::Write => "guest-write-budget",
+        }
+    }
 }
 
 /// Whether trying again makes sense.
@@ -24,12 +45,33 @@ pub enum ErrorKind {
 impl Error {
     /// Returns an error that a replay may cure.
     pub fn transient(message: impl Into<String>) -> Self {
-        Self { kind: ErrorKind::Transient, message: message.into() }
+        Self { kind: ErrorKind::Transient, limit: None, message: message.into() }
     }
 
     /// Returns an error that a replay repeats.
     pub fn permanent(message: impl Into<String>) -> Self {
-        Self { kind: ErrorKind::Permanent, message: message.into() }
+        Self { kind: ErrorKind::Permanent, limit: None, message: message.into() }
+    }
+
+    /// Returns a permanent error that is no decision of the operator's author: the call went over a limit.
+    #[cold]
+    pub(crate) fn over(limit: Limit, message: String) -> Self {
+        Self { kind: ErrorKind::Permanent, limit: Some(limit), message }
+    }
+
+    /// Returns the limit that the call went over, if that is why it failed.
+    pub fn limit(&self) -> Option<Limit> {
+        self.limit
+    }
+
+    /// Returns the message as it crosses to the host: with the fault's code in brackets before it if a limit was the
+    /// reason, which has no place of its own in the interface.
+    #[cfg(any(target_arch = "wasm32", test))]
+    pub(crate) fn wire_message(&self) -> String {
+        match self.limit {
+            Some(limit) => format!("[{}] {}", limit.code(), self.message),
+            None => self.message.clone(),
+        }
     }
 
     /// Returns whether trying again makes sense.
@@ -77,6 +119,16 @@ mod tests {
         let parse = || -> Result<u8, Error> { Ok("300".parse::<u8>()?) };
         let error = parse().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Permanent);
+        assert_eq!(error.limit(), None);
+        assert_eq!(error.wire_message(), "number too large to fit in target type");
         assert_eq!(error.context("line 7").message(), "line 7: number too large to fit in target type");
+    }
+
+    #[test]
+    fn a_limit_stays_with_its_error_and_is_told_to_the_host_alone() {
+        let error = Error::over(Limit::Write, "a value has 9 bytes, over 8".into()).context("user 7");
+        assert_eq!((error.kind(), error.limit()), (ErrorKind::Permanent, Some(Limit::Write)));
+        assert_eq!(error.message(), "user 7: a value has 9 bytes, over 8");
+        assert_eq!(error.wire_message(), "[guest-write-budget] user 7: a value has 9 bytes, over 8");
     }
 }

@@ -54,6 +54,7 @@ pub mod log;
 pub mod metrics;
 mod operator;
 mod output;
+pub mod reads;
 mod runner;
 mod state;
 #[cfg(not(target_arch = "wasm32"))]
@@ -63,13 +64,13 @@ mod text;
 #[doc(hidden)]
 pub mod wasm;
 
-pub use context::{Context, Emit, FinishContext, Finishing, Processing, Record};
-pub use declare::{Declare, Descriptor, InputPort, OutputPort, StateSlot};
-pub use error::{Error, ErrorKind};
+pub use context::{BroadcastContext, Broadcasting, Context, Emit, FinishContext, Finishing, HasRecord, Processing, Record};
+pub use declare::{Declare, Descriptor, Input, InputPort, OutputPort, StateKind, StateSlot};
+pub use error::{Error, ErrorKind, Limit};
 pub use operator::{NoConfig, Operator};
 pub use output::RecordWriter;
 pub use runner::Runner;
-pub use state::Value;
+pub use state::{Aggregate, Aggregating, Broadcast, KeyBytes, List, Map, MapKey, OperatorList, Reducing, Value};
 pub use text::Text;
 
 /// What most operators need: `use cofferdam_guest::prelude::*`.
@@ -77,8 +78,8 @@ pub mod prelude {
     pub use crate::call::InstanceInfo;
     pub use crate::codec::{Fixed, Json, Postcard, Raw};
     pub use crate::{
-        Context, Declare, Error, FinishContext, InputPort, NoConfig, Operator, OutputPort, Record, Value, debug, error, export,
-        info, metrics, trace, warn,
+        Aggregate, Aggregating, Broadcast, BroadcastContext, Context, Declare, Error, FinishContext, InputPort, List, Map,
+        NoConfig, Operator, OperatorList, OutputPort, Record, Reducing, Value, debug, error, export, info, metrics, trace, warn,
     };
 }
 

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::call::InstanceInfo;
-use crate::context::{Context, FinishContext, Record};
+use crate::context::{BroadcastContext, Context, FinishContext, Record};
 use crate::declare::Declare;
 use crate::error::Error;
 
@@ -36,7 +36,19 @@ pub trait Operator: Sized + 'static {
     /// An error fails the whole batch: none of its effects apply.
     fn process(&mut self, record: Record<'_>, cx: &mut Context<'_>) -> Result<(), Error>;
 
-    /// All inputs have ended: the last chance to emit. There is no key here, and no state. Not called at a restart.
+    /// Handles one record of an input that was declared with [`Declare::broadcast_input`]. All subtasks get all of these
+    /// records, and must do the same with each: [`crate::Broadcast`] state is written here and nowhere else. There is no
+    /// key here, and no keyed state.
+    ///
+    /// # Errors
+    /// An error fails the whole batch. Unless it is implemented, every record is one.
+    fn process_broadcast(&mut self, record: Record<'_>, cx: &mut BroadcastContext<'_>) -> Result<(), Error> {
+        let _ = (record, cx);
+        Err(Error::permanent("the operator declares a broadcast input but does not implement `process_broadcast`"))
+    }
+
+    /// All inputs have ended: the last chance to emit, and to write an [`crate::OperatorList`]. There is no key here, and
+    /// no state can be read. Not called at a restart.
     ///
     /// # Errors
     /// An error fails the call.

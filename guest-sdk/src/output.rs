@@ -4,7 +4,7 @@ use std::{fmt, io};
 
 use crate::call::{Limits, Output};
 use crate::column::{BytesColumn, TimeColumn, append};
-use crate::error::Error;
+use crate::error::{Error, Limit};
 
 /// The output of the current call.
 #[derive(Debug)]
@@ -33,6 +33,10 @@ impl Outputs {
     pub(crate) fn new(names: Vec<String>, limits: Limits) -> Self {
         let ports = names.into_iter().map(|name| Port { name, ..Port::default() }).collect();
         Self { ports, limits, records: 0, bytes: 0 }
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     /// Appends one record whose value `write` appends to the buffer. On an error, nothing is appended.
@@ -130,7 +134,7 @@ impl Port {
 
     #[cold]
     fn too_large(&self, what: &str, bytes: usize, bytes_max: u32) -> Error {
-        Error::permanent(format!("{what} for output {:?} has {bytes} bytes, over {bytes_max}", self.name))
+        Error::over(Limit::Output, format!("{what} for output {:?} has {bytes} bytes, over {bytes_max}", self.name))
     }
 
     #[cold]
@@ -143,7 +147,7 @@ impl Port {
         } else {
             ("bytes of keys and values", limits.output_bytes)
         };
-        Error::permanent(format!("one call emits over {max} {what}; a smaller `max_batch` may help"))
+        Error::over(Limit::Output, format!("one call emits over {max} {what}; a smaller `max_batch` may help"))
     }
 }
 

@@ -2,21 +2,24 @@
 //!
 //! The one core below the wasm glue, the test harness and natively linked operators. It knows no binding and no host.
 
-use crate::call::{Effects, FrameView, InputView, InstanceInfo};
-use crate::context::{At, Clock, Context, Record};
-use crate::declare::{Declare, Descriptor, Slot};
+use crate::call::{Effects, FrameView, InputView, InstanceInfo, Limits, StateView};
+use crate::context::{At, BroadcastContext, Clock, Context, Record};
+use crate::declare::{Declare, Descriptor, Input, Slot};
 use crate::error::Error;
 use crate::operator::Operator;
 use crate::output::Outputs;
+use crate::reads::Reads;
 
 /// One opened instance of an operator. After an error, a call's leftovers are gone: the next starts clean.
 pub struct Runner<O> {
     operator: O,
     slots: Vec<Slot>,
     outputs: Outputs,
-    inputs: usize,
+    inputs: Vec<Input>,
+    /// How many slots have a column in the frame.
+    columns: usize,
     keyed: bool,
-    value_bytes_max: u32,
+    limits: Limits,
 }
 
 impl<O: Operator> Runner<O> {
@@ -38,33 +41,45 @@ impl<O: Operator> Runner<O> {
         descriptor.check()?;
         let config = serde_json::from_slice(config).map_err(|error| Error::from(error).context("the configuration"))?;
         operator.configure(config, info)?;
+        let mut columns = 0..;
+        for (slot, declared) in declare.slots.iter().zip(&descriptor.slots) {
+            slot.cells.open(if declared.prefetch { columns.next() } else { None });
+        }
         Ok(Self {
             operator,
             slots: declare.slots,
             outputs: Outputs::new(descriptor.outputs, info.limits),
-            inputs: descriptor.inputs.len(),
+            inputs: descriptor.inputs,
+            columns: columns.start,
             keyed: descriptor.keyed,
-            value_bytes_max: info.limits.value_bytes,
+            limits: info.limits,
         })
     }
 
-    /// Handles a batch.
+    /// Handles a batch. `reads` answers for the state that the frame does not have.
     ///
     /// # Errors
     /// The first error of the operator, or a permanent one if a limit is exceeded or the input is inconsistent.
     ///
     /// # Panics
     /// If the columns' ends or rows point outside of the input.
-    pub fn process_batch(&mut self, input: &InputView<'_>, frame: &FrameView<'_>) -> Result<Effects, Error> {
-        self.check(input, frame)?;
-        for slot in &self.slots {
-            slot.cells.begin(frame.keys.len());
-        }
-        self.outputs.begin();
+    pub fn process_batch(&mut self, input: &InputView<'_>, frame: &FrameView<'_>, reads: &Reads<'_>) -> Result<Effects, Error> {
+        let is_broadcast = self.inputs.get(input.port as usize).is_some_and(|input| input.broadcast);
+        self.check(input, frame, is_broadcast)?;
+        self.begin(frame.keys.len());
         let clock = Clock { watermark: input.watermark, processing_time: input.processing_time };
-        let mut cx = Context::new(*frame, clock, &mut self.outputs);
+        let at = |index| At { port: input.port, time: input.timestamps.get(index), ..At::default() };
+        if is_broadcast {
+            let mut cx: BroadcastContext<'_> = Context::new(*frame, Some(reads), clock, &mut self.outputs);
+            for (index, value) in input.values.iter().enumerate() {
+                cx.move_to(at(index));
+                self.operator.process_broadcast(Record { value }, &mut cx)?;
+            }
+            return self.effects();
+        }
+        let mut cx: Context<'_> = Context::new(*frame, Some(reads), clock, &mut self.outputs);
         for (index, value) in input.values.iter().enumerate() {
-            let mut at = At { port: input.port, time: input.timestamps.get(index), ..At::default() };
+            let mut at = at(index);
             if self.keyed {
                 at.row = input.rows[index] as usize;
                 at.key = Some(frame.keys.get(at.row));
@@ -72,11 +87,7 @@ impl<O: Operator> Runner<O> {
             cx.move_to(at);
             self.operator.process(Record { value }, &mut cx)?;
         }
-        let mut updates = Vec::with_capacity(self.slots.len());
-        for (index, slot) in (0..).zip(&self.slots) {
-            updates.extend(slot.cells.flush(index, self.value_bytes_max)?);
-        }
-        Ok(Effects { updates, outputs: self.outputs.take() })
+        self.effects()
     }
 
     /// All inputs have ended.
@@ -84,27 +95,46 @@ impl<O: Operator> Runner<O> {
     /// # Errors
     /// As [`Self::process_batch`].
     pub fn finish(&mut self, watermark: Option<i64>, processing_time: i64) -> Result<Effects, Error> {
-        self.outputs.begin();
+        self.begin(0);
         let clock = Clock { watermark, processing_time };
-        let mut cx = Context::new(FrameView::default(), clock, &mut self.outputs);
+        let mut cx = Context::new(FrameView::default(), None, clock, &mut self.outputs);
         self.operator.finish(&mut cx)?;
-        Ok(Effects { updates: Vec::new(), outputs: self.outputs.take() })
+        self.effects()
+    }
+
+    /// Forgets what a call before, perhaps a failed one, left behind.
+    fn begin(&mut self, rows: usize) {
+        for slot in &self.slots {
+            slot.cells.begin(rows);
+        }
+        self.outputs.begin();
+    }
+
+    /// Gathers what the call did.
+    fn effects(&mut self) -> Result<Effects, Error> {
+        let mut effects = Effects::default();
+        for (index, slot) in (0..).zip(&self.slots) {
+            slot.cells.flush(index, &self.limits, &mut effects)?;
+        }
+        effects.outputs = self.outputs.take();
+        Ok(effects)
     }
 
     /// Checks once what the loop relies on.
-    fn check(&self, input: &InputView<'_>, frame: &FrameView<'_>) -> Result<(), Error> {
+    fn check(&self, input: &InputView<'_>, frame: &FrameView<'_>, is_broadcast: bool) -> Result<(), Error> {
         let (records, rows) = (input.values.len(), frame.keys.len());
         let times = input.timestamps.times.len();
-        let columns_fit =
-            |state: &crate::call::StateView<'_>| state.values.len() == rows && state.present.len() == rows.div_ceil(8);
-        let broken = if input.port as usize >= self.inputs {
-            format!("a batch for input {} of {}", input.port, self.inputs)
-        } else if self.keyed && input.rows.len() != records {
+        let columns_fit = |state: &StateView<'_>| state.values.len() == rows && state.present.len() == rows.div_ceil(8);
+        // Records of a broadcast input have no rows, and nothing looks at keyed state.
+        let is_keyed = self.keyed && !is_broadcast;
+        let broken = if input.port as usize >= self.inputs.len() {
+            format!("a batch for input {} of {}", input.port, self.inputs.len())
+        } else if is_keyed && input.rows.len() != records {
             format!("{} rows for {records} records", input.rows.len())
         } else if times != 0 && times != records {
             format!("{times} times for {records} records")
-        } else if frame.states.len() != self.slots.len() || !frame.states.iter().all(columns_fit) {
-            format!("state columns that do not fit {} slots and {rows} rows", self.slots.len())
+        } else if is_keyed && (frame.states.len() != self.columns || !frame.states.iter().all(columns_fit)) {
+            format!("state columns that do not fit {} slots and {rows} rows", self.columns)
         } else {
             return Ok(());
         };

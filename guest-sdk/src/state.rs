@@ -1,238 +1,110 @@
-//! Typed handles to state, and the cells behind them.
+//! Typed handles to state, and what the runner does with the slots behind them.
 //!
-//! A call hands in the stored value of each of its keys. A handle decodes a key's value the first time it is asked for
-//! it, keeps it in a cell, and at the end of the call each cell that was written is encoded once, however many records
-//! wrote it. Cells live as long as the call: the next call's values come from the host again.
+//! A handle shares its slot's cells with the runner. Within a call, cells hold what was read and what was written, so that
+//! reads see the call's own writes; at its end, what was written is encoded. Cells live as long as the call: the next
+//! call's state comes from the host again.
 
-use std::cell::{RefCell, RefMut};
-use std::marker::PhantomData;
-use std::rc::Rc;
+mod aggregating;
+mod broadcast;
+mod declare;
+mod elements;
+mod entries;
+mod list;
+mod map;
+mod map_key;
+mod operator_list;
+mod reducing;
+mod scan;
+mod value;
 
-use crate::call::{StateUpdate, op};
-use crate::codec::{Postcard, StateCodec};
+use std::cell::Cell;
+use std::time::Duration;
+
+pub use self::aggregating::{Aggregate, Aggregating};
+pub use self::broadcast::Broadcast;
+pub use self::list::List;
+pub use self::map::Map;
+pub use self::map_key::{KeyBytes, MapKey};
+pub use self::operator_list::OperatorList;
+pub use self::reducing::Reducing;
+pub(crate) use self::value::Cells;
+pub use self::value::Value;
+use crate::call::{Effects, Limits};
 use crate::column::BytesColumn;
-use crate::context::Context;
-use crate::error::Error;
+use crate::error::{Error, Limit};
 
-/// State with at most one value for each key: the value of the current record's key.
-///
-/// Reads see what the same call wrote before. Writes reach the host when the whole call has succeeded.
-pub struct Value<T, C = Postcard> {
-    slot: usize,
-    cells: Rc<Cells<T, C>>,
-}
+/// No index: the end of a chain, or the row of what was dropped.
+const NONE: u32 = u32::MAX;
 
-impl<T, C> Value<T, C> {
-    pub(crate) fn new(slot: usize, cells: Rc<Cells<T, C>>) -> Self {
-        Self { slot, cells }
-    }
-}
-
-impl<T: 'static, C: StateCodec<T>> Value<T, C> {
-    /// Returns a copy of the value, or `None` if the key has none.
-    ///
-    /// # Errors
-    /// A permanent error that names the slot, if the stored bytes do not decode. So for all functions here.
-    #[inline]
-    pub fn get(&self, cx: &Context<'_>) -> Result<Option<T>, Error>
-    where
-        T: Clone,
-    {
-        self.read(cx).map(|cell| cell.value.clone())
-    }
-
-    /// Returns a copy of the value, or the type's default if the key has none.
-    ///
-    /// # Errors
-    /// As [`Self::get`].
-    #[inline]
-    pub fn get_or_default(&self, cx: &Context<'_>) -> Result<T, Error>
-    where
-        T: Clone + Default,
-    {
-        self.read(cx).map(|cell| cell.value.clone().unwrap_or_default())
-    }
-
-    /// Looks at the value without copying it.
-    ///
-    /// # Errors
-    /// As [`Self::get`].
-    #[inline]
-    pub fn with<R>(&self, cx: &mut Context<'_>, look: impl FnOnce(Option<&T>) -> R) -> Result<R, Error> {
-        self.read(cx).map(|cell| look(cell.value.as_ref()))
-    }
-
-    /// Sets the value.
-    #[inline]
-    pub fn set(&self, cx: &mut Context<'_>, value: T) {
-        let mut cells = self.cells.inner.borrow_mut();
-        let cell = cells.write(cx.row());
-        cell.value = Some(value);
-    }
-
-    /// Changes the value in place, starting from the type's default if the key has none, and returns what `change` does.
-    ///
-    /// # Errors
-    /// As [`Self::get`].
-    #[inline]
-    pub fn update<R>(&self, cx: &mut Context<'_>, change: impl FnOnce(&mut T) -> R) -> Result<R, Error>
-    where
-        T: Default,
-    {
-        self.modify(cx, |value| change(value.get_or_insert_default()))
-    }
-
-    /// Changes the value in place; `None`, before and after, is no value.
-    ///
-    /// # Errors
-    /// As [`Self::get`].
-    #[inline]
-    pub fn modify<R>(&self, cx: &mut Context<'_>, change: impl FnOnce(&mut Option<T>) -> R) -> Result<R, Error> {
-        let mut cells = self.cells.inner.borrow_mut();
-        self.load(cx, &mut cells)?;
-        Ok(change(&mut cells.write(cx.row()).value))
-    }
-
-    /// Deletes the value, if there is one.
-    #[inline]
-    pub fn delete(&self, cx: &mut Context<'_>) {
-        let row = cx.row();
-        let mut cells = self.cells.inner.borrow_mut();
-        let absent = match cells.rows[row].mark {
-            Mark::Unread => cx.stored(self.slot).is_none(),
-            Mark::Read => cells.rows[row].value.is_none(),
-            Mark::Written => false,
-        };
-        if !absent {
-            cells.write(row).value = None;
-        }
-    }
-
-    /// Returns the cell of the current row, decoded.
-    ///
-    /// The cells are never borrowed twice: a closure of the author's that runs meanwhile cannot use a handle, as it cannot
-    /// have the context, which the functions that take a closure borrow exclusively.
-    #[inline]
-    fn read(&self, cx: &Context<'_>) -> Result<RefMut<'_, Cell<T>>, Error> {
-        let mut cells = self.cells.inner.borrow_mut();
-        self.load(cx, &mut cells)?;
-        Ok(RefMut::map(cells, |cells| &mut cells.rows[cx.row()]))
-    }
-
-    /// Decodes the cell of the current row, if that has not happened yet in this call.
-    #[inline]
-    fn load(&self, cx: &Context<'_>, cells: &mut Rows<T>) -> Result<(), Error> {
-        let cell = &mut cells.rows[cx.row()];
-        if cell.mark == Mark::Unread {
-            if let Some(bytes) = cx.stored(self.slot) {
-                cell.value = Some(C::decode(bytes).map_err(|error| self.cells.undecodable(error.into()))?);
-            }
-            cell.mark = Mark::Read;
-        }
-        Ok(())
-    }
-}
-
-/// The values of one slot during a call.
-pub(crate) struct Cells<T, C> {
-    name: String,
-    inner: RefCell<Rows<T>>,
-    codec: PhantomData<C>,
-}
-
-struct Rows<T> {
-    /// One for each row of the frame.
-    rows: Vec<Cell<T>>,
-    /// Rows that were written, in the order of their first write.
-    written: Vec<u32>,
-}
-
-struct Cell<T> {
-    value: Option<T>,
-    mark: Mark,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Mark {
-    /// The stored bytes count, not `value`.
-    Unread,
-    /// `value` is what is stored.
-    Read,
-    /// `value` is to be stored.
-    Written,
-}
-
-impl<T> Rows<T> {
-    #[inline]
-    fn write(&mut self, row: usize) -> &mut Cell<T> {
-        let cell = &mut self.rows[row];
-        if cell.mark != Mark::Written {
-            cell.mark = Mark::Written;
-            self.written.push(u32::try_from(row).expect("rows are numbered in 32 bits"));
-        }
-        cell
-    }
-}
-
-/// What the runner does with a slot, whatever its type.
+/// What the runner does with a slot, whatever its kind and type.
 pub(crate) trait SlotCells {
+    /// What was asked for beside the type.
+    fn options(&self) -> Options;
+
+    /// Learns which column of the frame has the slot's values; `None` if it has none.
+    fn open(&self, column: Option<usize>) {
+        let _ = column;
+    }
+
     /// Forgets the last call and makes room for `rows` rows.
     fn begin(&self, rows: usize);
 
     /// Encodes what was written.
     ///
     /// # Errors
-    /// A permanent error that names the slot, if a value has no encoding or exceeds `value_bytes_max`.
-    fn flush(&self, slot: u32, value_bytes_max: u32) -> Result<Option<StateUpdate>, Error>;
+    /// A permanent error that names the slot, if a value has no encoding or exceeds a limit.
+    fn flush(&self, slot: u32, limits: &Limits, effects: &mut Effects) -> Result<(), Error>;
 }
 
-impl<T, C: StateCodec<T>> Cells<T, C> {
-    pub(crate) fn new(name: &str) -> Self {
-        Self { name: name.into(), inner: RefCell::new(Rows { rows: Vec::new(), written: Vec::new() }), codec: PhantomData }
+/// What a declaration asks for beside kind and type.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Options {
+    /// 0 is for ever.
+    pub(crate) ttl_ms: u64,
+    pub(crate) ttl_on_read: bool,
+    pub(crate) on_demand: bool,
+}
+
+impl Options {
+    fn set_ttl(cell: &Cell<Self>, ttl: Duration) {
+        let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        assert!(ttl_ms > 0, "a time to live has at least one millisecond");
+        cell.set(Self { ttl_ms, ..cell.get() });
     }
 
-    #[cold]
-    fn undecodable(&self, error: Error) -> Error {
-        error.context(format_args!("the stored value of slot {:?} does not decode as {}", self.name, C::NAME))
+    fn renew_by_reads(cell: &Cell<Self>) {
+        cell.set(Self { ttl_on_read: true, ..cell.get() });
     }
 }
 
-impl<T, C: StateCodec<T>> SlotCells for Cells<T, C> {
-    fn begin(&self, rows: usize) {
-        let inner = &mut *self.inner.borrow_mut();
-        inner.written.clear();
-        inner.rows.clear();
-        inner.rows.resize_with(rows, || Cell { value: None, mark: Mark::Unread });
+/// Ends the item of a column whose bytes, from `start` on, were just appended.
+#[inline]
+fn end_value(column: &mut BytesColumn, start: usize, name: &str, bytes_max: u32) -> Result<(), Error> {
+    let bytes = column.data.len() - start;
+    if bytes > bytes_max as usize {
+        return Err(Error::over(Limit::Write, format!("a value of slot {name:?} has {bytes} bytes, over {bytes_max}")));
     }
-
-    fn flush(&self, slot: u32, value_bytes_max: u32) -> Result<Option<StateUpdate>, Error> {
-        let inner = &mut *self.inner.borrow_mut();
-        if inner.written.is_empty() {
-            return Ok(None);
-        }
-        let count = inner.written.len();
-        let mut ops = Vec::with_capacity(count);
-        let mut values = BytesColumn::with_capacity(count, count * size_of::<T>());
-        for row in &inner.written {
-            let start = values.data.len();
-            match &inner.rows[*row as usize].value {
-                Some(value) => {
-                    C::encode(value, &mut values.data)
-                        .map_err(|error| Error::from(error).context(format_args!("a value of slot {:?}", self.name)))?;
-                    ops.push(op::PUT);
-                }
-                None => ops.push(op::DELETE),
-            }
-            let bytes = values.data.len() - start;
-            if bytes > value_bytes_max as usize {
-                let name = &self.name;
-                return Err(Error::permanent(format!("a value of slot {name:?} has {bytes} bytes, over {value_bytes_max}")));
-            }
-            if u32::try_from(values.data.len()).is_err() {
-                return Err(Error::permanent(format!("one call writes over 4 GiB to slot {:?}", self.name)));
-            }
-            values.end_item();
-        }
-        Ok(Some(StateUpdate { slot, rows: std::mem::take(&mut inner.written), ops, values }))
+    if u32::try_from(column.data.len()).is_err() {
+        return Err(over_4_gib(name));
     }
+    column.end_item();
+    Ok(())
 }
+
+#[cold]
+fn over_4_gib(name: &str) -> Error {
+    Error::over(Limit::Write, format!("one call writes over 4 GiB to slot {name:?}"))
+}
+
+#[cold]
+fn undecodable(name: &str, codec: &str, error: Error) -> Error {
+    error.context(format_args!("the stored value of slot {name:?} does not decode as {codec}"))
+}
+
+#[cold]
+fn no_encoding(name: &str, error: Error) -> Error {
+    error.context(format_args!("a value of slot {name:?}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -100,18 +100,17 @@ fn decimal(number: u64, is_negative: bool, out: &mut RecordWriter<'_>) {
     loop {
         start -= 1;
         // Division by a constant is cheap in 32 bits only, where most numbers fit.
-        let digit = match u32::try_from(rest) {
+        digits[start] = match u32::try_from(rest) {
             Ok(small) => {
                 rest = u64::from(small / 10);
-                u64::from(small % 10)
+                b'0' + (small % 10) as u8
             }
             Err(_) => {
-                let digit = rest % 10;
+                let digit = (rest % 10) as u8;
                 rest /= 10;
-                digit
+                b'0' + digit
             }
         };
-        digits[start] = b'0' + u8::try_from(digit).expect("a digit is below 10");
         if rest == 0 {
             break;
         }

@@ -1,15 +1,18 @@
 //! The glue between the generated bindings and [`Runner`]: input is borrowed, effects are moved, nothing is copied.
 
 use std::cell::RefCell;
+use std::marker::PhantomData;
 use std::thread::LocalKey;
 
-use self::bindings::cofferdam::operator::{logging, metrics, types as wit};
+use self::bindings::cofferdam::operator::{logging, metrics, state_reads, types as wit};
 use self::bindings::exports::cofferdam::operator::guest;
 use crate::call::{Effects, FrameView, InputView, InstanceInfo, Limits, StateView};
 use crate::column::{BytesColumn, BytesView, TimesView};
+use crate::declare::StateKind;
 use crate::error::{Error, ErrorKind};
 use crate::log::Level;
 use crate::operator::Operator;
+use crate::reads::{ReadColumn, ReadEntries};
 use crate::runner::Runner;
 
 /// What `wit-bindgen` makes of the interface.
@@ -38,18 +41,27 @@ pub trait Instance {
 
 impl<I: Instance> guest::Guest for I {
     fn describe() -> guest::Descriptor {
+        report_panics();
         let descriptor = Runner::<I::Operator>::descriptor();
         let slot = |slot: crate::declare::StateSlot| guest::StateSlot {
             name: slot.name,
-            kind: guest::StateKind::Value,
+            kind: match slot.kind {
+                StateKind::Value => guest::StateKind::Value,
+                StateKind::List => guest::StateKind::List,
+                StateKind::Map => guest::StateKind::Map,
+                StateKind::ListSplit => guest::StateKind::ListSplit,
+                StateKind::ListUnion => guest::StateKind::ListUnion,
+                StateKind::Broadcast => guest::StateKind::Broadcast,
+            },
             codec: slot.codec,
             schema: slot.schema,
-            ttl_ms: 0,
-            ttl_on_read: false,
-            prefetch: true,
+            ttl_ms: slot.ttl_ms,
+            ttl_on_read: slot.ttl_on_read,
+            prefetch: slot.prefetch,
         };
+        let input = |input: crate::declare::Input| guest::InputPort { name: input.name, broadcast: input.broadcast };
         guest::Descriptor {
-            inputs: descriptor.inputs.into_iter().map(|name| guest::InputPort { name, broadcast: false }).collect(),
+            inputs: descriptor.inputs.into_iter().map(input).collect(),
             outputs: descriptor.outputs,
             slots: descriptor.slots.into_iter().map(slot).collect(),
             timers: Vec::new(),
@@ -59,7 +71,7 @@ impl<I: Instance> guest::Guest for I {
     }
 
     fn open(config: Vec<u8>, info: guest::InstanceInfo) -> Result<(), wit::OperatorError> {
-        std::panic::set_hook(Box::new(|panic| crate::log::write(Level::Error, format_args!("{panic}"))));
+        report_panics();
         let limits = Limits {
             key_bytes: info.max_key,
             value_bytes: info.max_value,
@@ -84,7 +96,7 @@ impl<I: Instance> guest::Guest for I {
             values: view(&batch.values),
         };
         let frame = FrameView { keys: view(&frame.keys), states: &states };
-        call::<I>(|runner| runner.process_batch(&input, &frame))
+        call::<I>(|runner| runner.process_batch(&input, &frame, &Imports(PhantomData)))
     }
 
     fn on_timers(_: wit::TimerBatch, _: wit::KeyedFrame) -> Result<wit::Effects, wit::OperatorError> {
@@ -94,6 +106,11 @@ impl<I: Instance> guest::Guest for I {
     fn finish(watermark: Option<i64>, processing_time: i64) -> Result<wit::Effects, wit::OperatorError> {
         call::<I>(|runner| runner.finish(watermark, processing_time))
     }
+}
+
+/// A panic traps, which says nothing; the host takes the last line that was logged as an error for its reason.
+fn report_panics() {
+    std::panic::set_hook(Box::new(|panic| crate::log::write(Level::Error, format_args!("{panic}"))));
 }
 
 fn call<I: Instance>(
@@ -124,6 +141,19 @@ fn effects(effects: Effects) -> wit::Effects {
         ops: update.ops,
         values: column(update.values),
     };
+    let entries = |update: crate::call::EntryUpdate| wit::EntryUpdate {
+        slot: update.slot,
+        rows: update.rows,
+        ops: update.ops,
+        entry_keys: column(update.entry_keys),
+        values: column(update.values),
+    };
+    let operator_update = |update: crate::call::OperatorUpdate| wit::OperatorUpdate {
+        slot: update.slot,
+        ops: update.ops,
+        entry_keys: column(update.entry_keys),
+        values: column(update.values),
+    };
     let output = |output: crate::call::Output| wit::Output {
         port: output.port,
         keys: column(output.keys),
@@ -132,15 +162,61 @@ fn effects(effects: Effects) -> wit::Effects {
     };
     wit::Effects {
         updates: effects.updates.into_iter().map(update).collect(),
-        entries: Vec::new(),
-        operator_updates: Vec::new(),
+        entries: effects.entries.into_iter().map(entries).collect(),
+        operator_updates: effects.operator_updates.into_iter().map(operator_update).collect(),
         timers: wit::TimerUpdate { rows: Vec::new(), ops: Vec::new(), times: Vec::new(), tags: Vec::new() },
         outputs: effects.outputs.into_iter().map(output).collect(),
     }
 }
 
+/// The host's answers to reads. Functions rather than a trait object, so that a component imports what it calls only; they
+/// return no error, for the host traps instead.
+pub struct Imports<'r>(PhantomData<&'r ()>);
+
+impl Imports<'_> {
+    pub(crate) fn get_many(&self, slot: u32, rows: &[u32]) -> Result<ReadColumn, Error> {
+        Ok(read_column(state_reads::get_many(slot, rows)))
+    }
+
+    pub(crate) fn get_entries(&self, slot: u32, rows: &[u32], entry_keys: BytesColumn) -> Result<ReadColumn, Error> {
+        Ok(read_column(state_reads::get_entries(slot, rows, &column(entry_keys))))
+    }
+
+    pub(crate) fn scan(&self, slot: u32, row: u32, start_after: Option<&[u8]>, limit: u32) -> Result<ReadEntries, Error> {
+        Ok(read_entries(state_reads::scan(slot, row, start_after, limit)))
+    }
+
+    pub(crate) fn get_list(&self, slot: u32, row: u32, start: u32, limit: u32) -> Result<BytesColumn, Error> {
+        Ok(own(state_reads::get_list(slot, row, start, limit)))
+    }
+
+    pub(crate) fn get_operator_list(&self, slot: u32, start: u32, limit: u32) -> Result<BytesColumn, Error> {
+        Ok(own(state_reads::get_operator_list(slot, start, limit)))
+    }
+
+    pub(crate) fn get_broadcast(&self, slot: u32, entry_keys: BytesColumn) -> Result<ReadColumn, Error> {
+        Ok(read_column(state_reads::get_broadcast(slot, &column(entry_keys))))
+    }
+
+    pub(crate) fn scan_broadcast(&self, slot: u32, start_after: Option<&[u8]>, limit: u32) -> Result<ReadEntries, Error> {
+        Ok(read_entries(state_reads::scan_broadcast(slot, start_after, limit)))
+    }
+}
+
+fn own(column: wit::BytesColumn) -> BytesColumn {
+    BytesColumn { data: column.data, ends: column.ends }
+}
+
+fn read_column(column: wit::StateColumn) -> ReadColumn {
+    ReadColumn { present: column.present, values: own(column.values) }
+}
+
+fn read_entries((keys, values): (wit::BytesColumn, wit::BytesColumn)) -> ReadEntries {
+    ReadEntries { keys: own(keys), values: own(values) }
+}
+
 fn operator_error(error: Error) -> wit::OperatorError {
-    let message = error.message().to_owned();
+    let message = error.wire_message();
     match error.kind() {
         ErrorKind::Transient => wit::OperatorError::Transient(message),
         ErrorKind::Permanent => wit::OperatorError::Permanent(message),

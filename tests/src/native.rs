@@ -1,19 +1,23 @@
 //! Operators of the SDK linked natively, behind the engine's guest trait: for the simulator, and as the yardstick of
 //! benchmarks. The same author's code runs as in a component, over the same columns, without the sandbox.
 
+mod reads;
+
 use std::marker::PhantomData;
 use std::rc::Rc;
 
 use cofferdam_dataflow::batch::TimeColumn;
 use cofferdam_dataflow::column::{BytesColumn, BytesSlice};
 use cofferdam_dataflow::guest::{
-    Descriptor, Effects, FaultClass, FaultCode, FaultPhase, Guest, GuestFactory, GuestFault, GuestUsage, InputBatch, InputPort,
-    InstanceInfo, KeyedFrame, Output, StateKind, StateReads, StateSlot, StateUpdate,
+    Descriptor, Effects, EntryUpdate, FaultClass, FaultCode, FaultPhase, Guest, GuestFactory, GuestFault, GuestUsage, InputBatch,
+    InputPort, InstanceInfo, KeyedFrame, OperatorUpdate, Output, StateKind, StateReads, StateSlot, StateUpdate,
 };
 use cofferdam_dataflow::time::{ProcessingTime, Watermark};
 use cofferdam_guest::call::{FrameView, InputView, Limits, StateView};
-use cofferdam_guest::column::{BytesView, TimesView};
-use cofferdam_guest::{ErrorKind, Operator, Runner};
+use cofferdam_guest::column::{BytesColumn as SdkColumn, BytesView, TimesView};
+use cofferdam_guest::{ErrorKind, Limit, Operator, Runner};
+
+use self::reads::Bridge;
 
 /// Opens instances of one natively linked operator.
 pub struct NativeFactory<O> {
@@ -28,15 +32,16 @@ impl<O: Operator> NativeFactory<O> {
         let declared = Runner::<O>::descriptor();
         let slots = declared.slots.into_iter().map(|slot| StateSlot {
             name: slot.name,
-            kind: StateKind::Value,
+            kind: kind(slot.kind),
             codec: slot.codec,
             schema: slot.schema,
-            ttl_ms: 0,
-            ttl_on_read: false,
-            prefetch: true,
+            ttl_ms: slot.ttl_ms,
+            ttl_on_read: slot.ttl_on_read,
+            prefetch: slot.prefetch,
         });
+        let input = |input: cofferdam_guest::Input| InputPort { name: input.name, broadcast: input.broadcast };
         let descriptor = Descriptor {
-            inputs: declared.inputs.into_iter().map(|name| InputPort { name, broadcast: false }).collect(),
+            inputs: declared.inputs.into_iter().map(input).collect(),
             outputs: declared.outputs,
             slots: slots.collect(),
             timers: Vec::new(),
@@ -79,7 +84,7 @@ impl<O: Operator> Guest for NativeGuest<O> {
         &mut self,
         batch: &InputBatch<'_>,
         frame: &KeyedFrame<'_>,
-        _reads: &Rc<dyn StateReads>,
+        reads: &Rc<dyn StateReads>,
     ) -> Result<Effects, GuestFault> {
         self.calls += 1;
         let [value_ends, key_ends] = &mut self.ends;
@@ -97,7 +102,8 @@ impl<O: Operator> Guest for NativeGuest<O> {
             values: BytesView::new(batch.values.data(), batch.values.ends(value_ends)),
         };
         let frame = FrameView { keys: BytesView::new(frame.keys.data(), frame.keys.ends(key_ends)), states: &states };
-        let effects = self.runner.process_batch(&input, &frame).map_err(|error| fault(FaultPhase::Data, &error))?;
+        let effects =
+            self.runner.process_batch(&input, &frame, &Bridge(&**reads)).map_err(|error| fault(FaultPhase::Data, &error))?;
         Ok(convert(effects))
     }
 
@@ -117,14 +123,39 @@ fn whole(slice: BytesSlice<'_>) -> BytesView<'_> {
     BytesView::new(data, ends)
 }
 
+fn column(column: SdkColumn) -> BytesColumn {
+    BytesColumn::from_parts(column.data, column.ends).expect("the SDK writes well-formed columns")
+}
+
+fn kind(kind: cofferdam_guest::StateKind) -> StateKind {
+    match kind {
+        cofferdam_guest::StateKind::Value => StateKind::Value,
+        cofferdam_guest::StateKind::List => StateKind::List,
+        cofferdam_guest::StateKind::Map => StateKind::Map,
+        cofferdam_guest::StateKind::ListSplit => StateKind::ListSplit,
+        cofferdam_guest::StateKind::ListUnion => StateKind::ListUnion,
+        cofferdam_guest::StateKind::Broadcast => StateKind::Broadcast,
+    }
+}
+
 fn convert(effects: cofferdam_guest::call::Effects) -> Effects {
-    let column = |column: cofferdam_guest::column::BytesColumn| {
-        BytesColumn::from_parts(column.data, column.ends).expect("the SDK writes well-formed columns")
-    };
     let updates = effects.updates.into_iter().map(|update| StateUpdate {
         slot: update.slot,
         rows: update.rows,
         ops: update.ops,
+        values: column(update.values),
+    });
+    let entries = effects.entries.into_iter().map(|update| EntryUpdate {
+        slot: update.slot,
+        rows: update.rows,
+        ops: update.ops,
+        entry_keys: column(update.entry_keys),
+        values: column(update.values),
+    });
+    let operator_updates = effects.operator_updates.into_iter().map(|update| OperatorUpdate {
+        slot: update.slot,
+        ops: update.ops,
+        entry_keys: column(update.entry_keys),
         values: column(update.values),
     });
     let outputs = effects.outputs.into_iter().map(|output| {
@@ -137,10 +168,21 @@ fn convert(effects: cofferdam_guest::call::Effects) -> Effects {
             values,
         }
     });
-    Effects { updates: updates.collect(), outputs: outputs.collect(), ..Effects::default() }
+    Effects {
+        updates: updates.collect(),
+        entries: entries.collect(),
+        operator_updates: operator_updates.collect(),
+        outputs: outputs.collect(),
+        ..Effects::default()
+    }
 }
 
 fn fault(phase: FaultPhase, error: &cofferdam_guest::Error) -> GuestFault {
     let class = if error.kind() == ErrorKind::Permanent { FaultClass::Permanent } else { FaultClass::Guest };
-    GuestFault { class, ..GuestFault::new(FaultCode::GuestError, phase, error.to_string()) }
+    let code = match error.limit() {
+        Some(Limit::Output) => FaultCode::GuestOutput,
+        Some(Limit::Write) => FaultCode::GuestWriteBudget,
+        _ => FaultCode::GuestError,
+    };
+    GuestFault { class, ..GuestFault::new(code, phase, error.to_string()) }
 }

@@ -70,6 +70,9 @@ pub enum CodecError {
     /// A byte that is no value of its type, such as 2 for a `bool`.
     #[error("byte {0} stands for no value")]
     Invalid(u8),
+    /// Text or bytes that lack their end, in front of another part of a map key.
+    #[error("text or bytes in a key do not end")]
+    Unterminated,
     /// Text that is not UTF-8.
     #[error("not valid UTF-8")]
     Utf8(#[source] std::str::Utf8Error),

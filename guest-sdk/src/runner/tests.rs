@@ -6,6 +6,7 @@ use crate::call::{FrameView, InputView, InstanceInfo, Limits, StateView, op};
 use crate::column::{BytesColumn, BytesView};
 use crate::log::Level;
 use crate::prelude::*;
+use crate::reads::Unreadable;
 use crate::testing::{Harness, record};
 use crate::{ErrorKind, Runner};
 
@@ -50,7 +51,7 @@ fn a_row_is_encoded_once_however_often_it_was_written() {
     let stored: BytesColumn = column(["", "\x07"]);
     let states = [StateView { slot: 0, present: &[0b10], values: stored.view() }];
     let input = InputView { rows: &[1, 0, 1, 1], values: values.view(), ..InputView::default() };
-    let effects = runner.process_batch(&input, &FrameView { keys: keys.view(), states: &states }).unwrap();
+    let effects = runner.process_batch(&input, &FrameView { keys: keys.view(), states: &states }, &Unreadable).unwrap();
     let [update] = effects.updates.as_slice() else { panic!("one update, not {:?}", effects.updates) };
     assert_eq!((&*update.rows, &*update.ops), (&[1, 0][..], &[op::PUT, op::PUT][..]));
     assert_eq!(update.values, column(["\x0a", "\x01"]));
@@ -75,7 +76,7 @@ fn reading_and_deleting_nothing_writes_nothing() {
     let (keys, values, stored) = (column(["a"]), column([""]), column([""]));
     let states = [StateView { slot: 0, present: &[0], values: stored.view() }];
     let input = InputView { rows: &[0], values: values.view(), ..InputView::default() };
-    let effects = runner.process_batch(&input, &FrameView { keys: keys.view(), states: &states }).unwrap();
+    let effects = runner.process_batch(&input, &FrameView { keys: keys.view(), states: &states }, &Unreadable).unwrap();
     assert_eq!(effects, crate::call::Effects::default());
 }
 
@@ -155,6 +156,11 @@ fn what_is_too_large_is_named() {
     let none = Limits { output_records: 0, ..limits };
     assert_eq!(error_of::<Echo>(none, "12"), "one call emits over 0 records; a smaller `max_batch` may help");
     assert_eq!(error_of::<Keep>(limits, &"x".repeat(300)), "a value of slot \"n\" has 2 bytes, over 1");
+    let limit = |error: Error| error.limit();
+    let of = Harness::<Echo>::new().limits(limits).process([record("12345").key("k")]).map_err(limit);
+    assert_eq!(of.unwrap_err(), Some(crate::Limit::Output));
+    let of = Harness::<Keep>::new().limits(limits).process([record("x".repeat(300)).key("k")]).map_err(limit);
+    assert_eq!(of.unwrap_err(), Some(crate::Limit::Write));
 }
 
 #[test]
@@ -267,7 +273,7 @@ fn input_that_does_not_fit_together_is_an_error() {
     let values = BytesView::new(b"", &[0]);
     let mut refused = |input: InputView<'_>, states: &[StateView<'_>]| {
         let keys = BytesView::new(b"k", &[1]);
-        runner.process_batch(&input, &FrameView { keys, states }).unwrap_err().to_string()
+        runner.process_batch(&input, &FrameView { keys, states }, &Unreadable).unwrap_err().to_string()
     };
     let state = StateView { slot: 0, present: &[0], values };
     let port = refused(InputView { port: 1, values, rows: &[0], ..InputView::default() }, &[state]);

@@ -1,15 +1,15 @@
 //! The harness itself: a host in miniature.
 
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
+use std::rc::Rc;
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-
+use super::reads::CallReads;
+use super::store::Store;
 use super::{Emitted, Outputs, TestRecord};
-use crate::call::{Effects, FrameView, InputView, InstanceInfo, Limits, StateView, op};
-use crate::codec::{Codec, Decode, Encode, Postcard};
-use crate::column::{BytesColumn, TimeColumn};
+use crate::call::{Effects, FrameView, InputView, InstanceInfo, Limits, StateView};
+use crate::column::{BytesColumn, BytesView, TimeColumn};
 use crate::declare::Descriptor;
 use crate::error::Error;
 use crate::host::{Collected, collect};
@@ -21,28 +21,23 @@ use crate::runner::Runner;
 ///
 /// The instance is opened with the first call and replaced after a failed one, as by the host.
 pub struct Harness<O> {
-    descriptor: Descriptor,
+    pub(super) descriptor: Descriptor,
     config: Vec<u8>,
     info: InstanceInfo,
     batch_size: usize,
     fresh_instances: bool,
     watermark: Option<i64>,
-    processing_time: i64,
+    pub(super) processing_time: i64,
     instance: Option<Runner<O>>,
-    /// Stored values by slot and key.
-    state: BTreeMap<(usize, Vec<u8>), Vec<u8>>,
+    /// Shared with a call that reads it; alone otherwise.
+    pub(super) store: Rc<Store>,
+    reads: u64,
     collected: Collected,
     operator: PhantomData<O>,
 }
 
-/// What a run comes to: output by port, and values by slot and key.
-type Outcome = (Vec<Outputs>, BTreeMap<(String, String), Vec<u8>>);
-
-/// A host's column of one slot: the bits and the values.
-struct StoredColumn {
-    present: Vec<u8>,
-    values: BytesColumn,
-}
+/// What a run comes to: output by port, and state as text by where it is.
+type Outcome = (Vec<Outputs>, BTreeMap<String, Vec<String>>);
 
 impl<O: Operator> Default for Harness<O> {
     fn default() -> Self {
@@ -71,7 +66,8 @@ impl<O: Operator> Harness<O> {
             watermark: None,
             processing_time: 0,
             instance: None,
-            state: BTreeMap::new(),
+            store: Rc::default(),
+            reads: 0,
             collected: Collected::default(),
             operator: PhantomData,
         }
@@ -145,8 +141,8 @@ impl<O: Operator> Harness<O> {
     pub fn process(&mut self, records: impl IntoIterator<Item = TestRecord>) -> Result<Outputs, Error> {
         let records: Vec<_> = records.into_iter().collect();
         for record in &records {
-            self.port(&record.port);
-            assert!(!self.descriptor.keyed || record.key.is_some(), "the operator is keyed, but a record has no key: {record:?}");
+            let port = self.port(&record.port);
+            assert!(!self.is_keyed(port) || record.key.is_some(), "the operator is keyed, but a record has no key: {record:?}");
         }
         let wish = usize::try_from(self.descriptor.max_batch).ok().filter(|wish| *wish > 0);
         let size = self.batch_size.min(wish.unwrap_or(usize::MAX));
@@ -168,7 +164,7 @@ impl<O: Operator> Harness<O> {
         let mut outputs = Outputs::default();
         let (watermark, now) = (self.watermark, self.processing_time);
         let effects = self.call(|runner| runner.finish(watermark, now))?;
-        self.apply(effects, &BytesColumn::default(), &mut outputs);
+        self.apply(effects, BytesView::default(), &mut outputs);
         Ok(outputs)
     }
 
@@ -177,65 +173,9 @@ impl<O: Operator> Harness<O> {
         self.instance = None;
     }
 
-    /// Returns the value of a key in a slot that is encoded as [`Postcard`].
-    ///
-    /// # Panics
-    /// If there is no such slot, if it has another codec, or if the value does not decode.
-    #[track_caller]
-    pub fn state<T: DeserializeOwned>(&self, slot: &str, key: impl AsRef<[u8]>) -> Option<T> {
-        self.state_as::<Postcard, T>(slot, key)
-    }
-
-    /// As [`Self::state`], for any codec: `state_as::<Fixed, u64>("n", "a")`.
-    ///
-    /// # Panics
-    /// As [`Self::state`].
-    #[track_caller]
-    pub fn state_as<C: for<'a> Decode<'a, T>, T>(&self, slot: &str, key: impl AsRef<[u8]>) -> Option<T> {
-        let index = self.slot::<C>(slot);
-        let bytes = self.state.get(&(index, key.as_ref().to_vec()))?;
-        Some(C::decode(bytes).unwrap_or_else(|error| panic!("the value in slot {slot:?} does not decode: {error}")))
-    }
-
-    /// Returns the keys that have a value in a slot, in the order of their bytes.
-    ///
-    /// # Panics
-    /// If there is no such slot.
-    #[track_caller]
-    pub fn keys(&self, slot: &str) -> Vec<&[u8]> {
-        let index = self.slot_index(slot);
-        self.state.keys().filter(|(owner, _)| *owner == index).map(|(_, key)| key.as_slice()).collect()
-    }
-
-    /// Sets the value of a key in a slot that is encoded as [`Postcard`].
-    ///
-    /// # Panics
-    /// If there is no such slot, if it has another codec, or if the value has no encoding.
-    #[track_caller]
-    pub fn seed<T: Serialize>(&mut self, slot: &str, key: impl AsRef<[u8]>, value: &T) {
-        self.seed_as::<Postcard, T>(slot, key, value);
-    }
-
-    /// As [`Self::seed`], for any codec.
-    ///
-    /// # Panics
-    /// As [`Self::seed`].
-    #[track_caller]
-    pub fn seed_as<C: Encode<T>, T>(&mut self, slot: &str, key: impl AsRef<[u8]>, value: &T) {
-        let index = self.slot::<C>(slot);
-        let mut bytes = Vec::new();
-        C::encode(value, &mut bytes).unwrap_or_else(|error| panic!("the value for slot {slot:?} has no encoding: {error}"));
-        self.state.insert((index, key.as_ref().to_vec()), bytes);
-    }
-
-    /// Sets the stored bytes of a key, whatever the codec: to see what an operator makes of damaged or old state.
-    ///
-    /// # Panics
-    /// If there is no such slot.
-    #[track_caller]
-    pub fn seed_bytes(&mut self, slot: &str, key: impl AsRef<[u8]>, bytes: &[u8]) {
-        let index = self.slot_index(slot);
-        self.state.insert((index, key.as_ref().to_vec()), bytes.to_vec());
+    /// Returns how often the operator has read state that was not handed in with a call.
+    pub fn state_reads(&self) -> u64 {
+        self.reads
     }
 
     /// Returns what was logged.
@@ -277,7 +217,7 @@ impl<O: Operator> Harness<O> {
     fn outcome(&self, records: &[TestRecord], batch_size: usize, fresh: bool) -> Outcome {
         let mut harness = Self::new().limits(self.info.limits).batch_size(batch_size);
         harness.config.clone_from(&self.config);
-        harness.state.clone_from(&self.state);
+        harness.store.clone_from(&self.store);
         (harness.watermark, harness.processing_time) = (self.watermark, self.processing_time);
         harness.fresh_instances = fresh;
         let outputs = match harness.process(records.iter().cloned()) {
@@ -285,10 +225,7 @@ impl<O: Operator> Harness<O> {
             Err(error) => panic!("the operator fails on these records: {error}"),
         };
         let by_port = self.descriptor.outputs.iter().map(|port| outputs.of_port(port)).collect();
-        let name = |slot: usize| self.descriptor.slots[slot].name.clone();
-        let text = |key: Vec<u8>| key.escape_ascii().to_string();
-        let state = harness.state.into_iter().map(|((slot, key), value)| ((name(slot), text(key)), value));
-        (by_port, state.collect())
+        (by_port, harness.store.describe(&self.descriptor.slots, self.processing_time))
     }
 
     /// Runs one call and drops the instance if it fails or panics, as the host does.
@@ -304,11 +241,12 @@ impl<O: Operator> Harness<O> {
         if self.fresh_instances {
             self.restart();
         }
+        let port = self.port(&records[0].port);
         let mut keys = BytesColumn::default();
         let (mut rows, mut row_of) = (Vec::new(), BTreeMap::new());
         let (mut timestamps, mut values) = (TimeColumn::default(), BytesColumn::default());
         for (index, record) in records.iter().enumerate() {
-            if self.descriptor.keyed {
+            if self.is_keyed(port) {
                 let key = record.key.as_deref().expect("checked by `process`");
                 rows.push(*row_of.entry(key).or_insert_with(|| {
                     keys.push(key);
@@ -318,48 +256,46 @@ impl<O: Operator> Harness<O> {
             timestamps.push(index, record.time);
             values.push(&record.value);
         }
-        let columns: Vec<_> = (0..self.descriptor.slots.len()).map(|slot| self.stored(slot, &keys)).collect();
-        let states: Vec<_> = (0..)
-            .zip(&columns)
-            .map(|(slot, column)| StateView { slot, present: &column.present, values: column.values.view() })
+        let (now, store, slots) = (self.processing_time, Rc::clone(&self.store), self.descriptor.slots.clone());
+        let (count, renewals) = (Cell::new(0), RefCell::default());
+        let reads = CallReads { store: &store, slots: &slots, keys: keys.view(), now, count, renewals };
+        let columns = reads.prefetch();
+        let states: Vec<_> = columns
+            .iter()
+            .map(|(slot, column)| StateView { slot: *slot, present: &column.present, values: column.values.view() })
             .collect();
         let input = InputView {
-            port: self.port(&records[0].port),
+            port,
             watermark: self.watermark,
-            processing_time: self.processing_time,
+            processing_time: now,
             rows: &rows,
             timestamps: timestamps.view(),
             values: values.view(),
         };
         let frame = FrameView { keys: keys.view(), states: &states };
-        let effects = self.call(|runner| runner.process_batch(&input, &frame))?;
-        self.apply(effects, &keys, outputs);
+        let outcome = self.call(|runner| runner.process_batch(&input, &frame, &reads));
+        self.reads += reads.count.get();
+        let renewals = reads.renewals.into_inner();
+        drop(store);
+        let effects = outcome?;
+        self.stored().renew(&slots, renewals, now);
+        self.apply(effects, keys.view(), outputs);
         Ok(())
     }
 
-    fn stored(&self, slot: usize, keys: &BytesColumn) -> StoredColumn {
-        let mut column = StoredColumn { present: vec![0; keys.len().div_ceil(8)], values: BytesColumn::default() };
-        for (row, key) in keys.view().iter().enumerate() {
-            let value = self.state.get(&(slot, key.to_vec()));
-            if value.is_some() {
-                column.present[row / 8] |= 1 << (row % 8);
-            }
-            column.values.push(value.map_or(&[], Vec::as_slice));
-        }
-        column
+    /// State, to change.
+    pub(super) fn stored(&mut self) -> &mut Store {
+        Rc::make_mut(&mut self.store)
     }
 
-    fn apply(&mut self, effects: Effects, keys: &BytesColumn, outputs: &mut Outputs) {
-        for update in effects.updates {
-            for ((row, kind), value) in update.rows.iter().zip(&update.ops).zip(update.values.view().iter()) {
-                let place = (update.slot as usize, keys.view().get(*row as usize).to_vec());
-                if *kind == op::PUT {
-                    self.state.insert(place, value.to_vec());
-                } else {
-                    self.state.remove(&place);
-                }
-            }
-        }
+    /// Whether records of an input must have a key.
+    fn is_keyed(&self, port: u32) -> bool {
+        self.descriptor.keyed && !self.descriptor.inputs[port as usize].broadcast
+    }
+
+    fn apply(&mut self, effects: Effects, keys: BytesView<'_>, outputs: &mut Outputs) {
+        let (slots, now) = (self.descriptor.slots.clone(), self.processing_time);
+        self.stored().apply(&slots, &effects, keys, now);
         for output in effects.outputs {
             for (index, value) in output.values.view().iter().enumerate() {
                 outputs.0.push(Emitted {
@@ -376,26 +312,9 @@ impl<O: Operator> Harness<O> {
     #[track_caller]
     fn port(&self, name: &str) -> u32 {
         let inputs = &self.descriptor.inputs;
-        match inputs.iter().position(|input| input == name || name.is_empty()) {
+        match inputs.iter().position(|input| input.name == name || name.is_empty()) {
             Some(index) => u32::try_from(index).expect("an operator has few inputs"),
             None => panic!("the operator has no input {name:?}, only {inputs:?}"),
         }
-    }
-
-    #[track_caller]
-    fn slot_index(&self, name: &str) -> usize {
-        match self.descriptor.slots.iter().position(|slot| slot.name == name) {
-            Some(index) => index,
-            None => panic!("the operator declares no slot {name:?}"),
-        }
-    }
-
-    /// The index of a slot, checked to have a codec.
-    #[track_caller]
-    fn slot<C: Codec>(&self, name: &str) -> usize {
-        let index = self.slot_index(name);
-        let codec = &self.descriptor.slots[index].codec;
-        assert!(codec == C::NAME, "slot {name:?} is encoded as {codec:?}, not as {:?}", C::NAME);
-        index
     }
 }

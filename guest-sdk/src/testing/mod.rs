@@ -29,7 +29,10 @@
 //! ```
 
 mod harness;
+mod inspect;
 mod outputs;
+mod reads;
+mod store;
 
 pub use harness::Harness;
 pub use outputs::{Emitted, Outputs};

@@ -93,6 +93,11 @@ impl BytesColumn {
         (&self.data, &self.ends)
     }
 
+    /// Returns the buffers: data and ends.
+    pub fn into_parts(self) -> (Vec<u8>, Vec<u32>) {
+        (self.data, self.ends)
+    }
+
     /// Returns item `index`.
     ///
     /// # Panics

@@ -9,6 +9,8 @@ use crate::time::Watermark;
 pub struct Barrier {
     /// The checkpoint it belongs to.
     pub checkpoint: CheckpointId,
+    /// Whether the snapshot holds all state, as a savepoint does.
+    pub full: bool,
     /// Whether it cancels the alignment for that checkpoint instead of asking for a snapshot.
     pub cancelled: bool,
 }

@@ -70,7 +70,9 @@ macro_rules! number {
 }
 
 number!(
-    /// A checkpoint of a job. Strictly ascending over all attempts and processes; never used twice.
+    /// A checkpoint of a job. Strictly ascending over all attempts and processes: above every one that storage has a
+    /// manifest or a segment of. One that had left nothing there when its process died may come again; nothing refers to
+    /// it then, and what its sinks had prepared is taken back before.
     CheckpointId(u64)
 );
 number!(

@@ -2,11 +2,13 @@
 //!
 //! [`config`] reads a pipeline file; [`sandbox`] scans, compiles and caches components; [`guest`] runs them;
 //! [`connector`] reads and writes; [`storage`] keeps checkpoints; [`build`] compiles guest crates; [`execution`] does what
-//! the engine's job master commands, and tells its observer in the words of [`report`].
+//! the engine's job master commands, and tells its observer in the words of [`report`]; [`control`] lets other
+//! processes ask for things meanwhile.
 
 pub mod build;
 pub mod config;
 pub mod connector;
+pub mod control;
 pub mod execution;
 pub mod guest;
 pub mod report;

@@ -37,6 +37,26 @@ pub enum RunEvent {
         /// Why; printable.
         reason: String,
     },
+    /// A savepoint exists.
+    Savepoint {
+        /// Who asked for it.
+        request: u64,
+        /// Its number.
+        id: u64,
+        /// Its folder.
+        path: String,
+        /// From trigger to existence, in milliseconds.
+        duration_ms: u64,
+        /// Bytes of its state.
+        bytes: u64,
+    },
+    /// A savepoint, a stop with one or a drain that was asked for does not happen; the job goes on.
+    RequestFailed {
+        /// Who asked for it.
+        request: u64,
+        /// Why; printable.
+        reason: String,
+    },
     /// A subtask failed.
     Fault(FaultReport),
     /// All input was read and all output is published.
@@ -100,10 +120,10 @@ pub struct FaultReport {
     pub code: String,
     /// What was going on, such as `data`.
     pub phase: String,
-    /// The operator, source or sink.
-    pub operator: String,
-    /// The subtask's index.
-    pub subtask: u32,
+    /// The operator, source or sink; `None` for a failure of the job as a whole.
+    pub operator: Option<String>,
+    /// The subtask's index; `None` as above.
+    pub subtask: Option<u32>,
     /// Where the sources stood, for people; `None` if no record is to blame.
     pub position: Option<String>,
     /// Why; printable.
@@ -133,19 +153,29 @@ pub struct Summary {
     pub checkpoints_failed: u64,
     /// Restarts.
     pub restarts: u64,
-    /// What each operator has used.
+    /// What each operator has done and used, in the order of the pipeline.
     pub operators: Vec<OperatorUsage>,
 }
 
-/// What one operator has used in a run, all subtasks together.
+/// What one operator has done and used in a run, all attempts and subtasks together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct OperatorUsage {
     /// The operator.
     pub operator: String,
+    /// Records that it has handled, replayed ones included.
+    pub records_in: u64,
+    /// Records that it has emitted on all ports, those of replayed records included.
+    pub records_out: u64,
     /// Calls into the guest.
     pub calls: u64,
     /// Fuel burnt.
     pub fuel: u64,
     /// The largest linear memory of one instance, in bytes.
     pub memory_peak_bytes: u64,
+    /// Entries of state that it held at the end.
+    pub state_entries: u64,
+    /// The memory that they took, in bytes.
+    pub state_bytes: u64,
+    /// Failures of its subtasks.
+    pub faults: u64,
 }

@@ -13,6 +13,14 @@ use cofferdam_dataflow::time::{EventTime, ProcessingTime};
 use super::random::Random;
 use super::world::{Op, Outcome, Row, Staged, World};
 
+/// Lets an operation fail if the world wants that.
+fn attempt(world: &World, op: Op) -> Result<(), ConnectorError> {
+    match world.state().enter(op) {
+        Outcome::Done => Ok(()),
+        outcome => Err(ConnectorError::transient("io-injected", format!("{op:?}: {outcome:?}"))),
+    }
+}
+
 /// One record of a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceRecord {
@@ -32,18 +40,26 @@ pub struct SplitsSource {
     batch_max: usize,
     /// In how many of 1000 cases nothing is at hand.
     pause_permille: u64,
+    /// Whether it begins where the gates stand, without a position.
+    live: bool,
 }
 
 impl SplitsSource {
     /// Returns a source of these splits. A poll brings up to `batch_max` records, or in so many of 1000 cases nothing.
     pub fn new(world: &World, splits: Vec<(String, Vec<SourceRecord>)>, batch_max: usize, pause_permille: u64) -> Self {
-        Self { world: world.clone(), splits: Arc::new(splits), batch_max, pause_permille }
+        Self { world: world.clone(), splits: Arc::new(splits), batch_max, pause_permille, live: false }
     }
 
     /// Returns a source of one split, `split`, of records without keys, one a poll.
     pub fn lines(world: &World, split: &str, lines: impl IntoIterator<Item = impl ToString>) -> Self {
         let records = lines.into_iter().map(|line| SourceRecord { value: line.to_string(), ..SourceRecord::default() });
         Self::new(world, vec![(split.to_owned(), records.collect())], 1, 0)
+    }
+
+    /// Begins with what arrives from now on (a split has as many records as its gate says), if it has no position.
+    #[must_use]
+    pub fn from_live_end(self) -> Self {
+        Self { live: true, ..self }
     }
 
     /// As [`Self::lines`], all with the same key.
@@ -54,20 +70,30 @@ impl SplitsSource {
     }
 }
 
+impl SplitsSource {
+    fn live_end(&self, split: usize) -> usize {
+        let (id, records) = &self.splits[split];
+        self.world.state().gates.get(id).copied().unwrap_or(usize::MAX).min(records.len())
+    }
+}
+
 impl SourceFactory for SplitsSource {
     fn guarantee(&self) -> SourceGuarantee {
-        SourceGuarantee { replayable: true, bounded: true }
+        SourceGuarantee { replayable: !self.live, bounded: true }
     }
 
     fn discover(&self, _: u32) -> Result<Vec<Split>, ConnectorError> {
+        attempt(&self.world, Op::Discover)?;
         Ok(self.splits.iter().map(|(id, _)| Split { id: id.clone() }).collect())
     }
 
     fn open(&self, _: &ConnectorContext, splits: Vec<(Split, Option<SplitPosition>)>) -> Result<Box<dyn Source>, ConnectorError> {
+        attempt(&self.world, Op::Open)?;
         let open = |(split, position): (Split, Option<SplitPosition>)| {
             let index = self.splits.iter().position(|(id, _)| *id == split.id).expect("splits come from discover");
             let bytes = position.as_ref().and_then(|position| position.position.as_slice().try_into().ok());
-            let next = bytes.map_or(0, |bytes| usize::try_from(u64::from_le_bytes(bytes)).expect("a small number"));
+            let begin = if self.live { self.live_end(index) } else { 0 };
+            let next = bytes.map_or(begin, |bytes| usize::try_from(u64::from_le_bytes(bytes)).expect("a small number"));
             OpenSplit { index, next, finished: position.is_some_and(|position| position.finished) }
         };
         let random = self.world.state().random.fork();
@@ -89,6 +115,7 @@ struct SplitsReader {
 
 impl Source for SplitsReader {
     fn poll(&mut self, _: ProcessingTime, _: usize, batch: &mut Batch) -> Result<SourcePoll, ConnectorError> {
+        attempt(&self.source.world, Op::Poll)?;
         let open: Vec<_> = (0..self.splits.len()).filter(|split| !self.splits[*split].finished).collect();
         if open.is_empty() {
             return Ok(SourcePoll::End);
@@ -160,6 +187,7 @@ impl SinkFactory for SimSink {
     }
 
     fn open(&self, context: &ConnectorContext) -> Result<Box<dyn Sink>, ConnectorError> {
+        attempt(&self.world, Op::Open)?;
         Ok(Box::new(SinkWriter { sink: self.clone(), subtask: context.subtask, rows: Vec::new() }))
     }
 
@@ -178,6 +206,7 @@ struct SinkWriter {
 
 impl Sink for SinkWriter {
     fn write(&mut self, batch: &Batch) -> Result<(), ConnectorError> {
+        attempt(&self.sink.world, Op::WriteRows)?;
         for record in 0..batch.len() {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             let key = batch.keys.as_ref().map(|keys| text(keys.get(record))).unwrap_or_default();

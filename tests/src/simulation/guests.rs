@@ -1,5 +1,6 @@
-//! Operators of the simulated jobs, and a decorator that lets any guest fail at will.
+//! Decorators of guests: one lets any guest fail at will, another notes who met which key.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,55 +9,6 @@ use cofferdam_dataflow::guest::{
     InstanceInfo, KeyedFrame, StateReads,
 };
 use cofferdam_dataflow::time::{ProcessingTime, Watermark};
-use cofferdam_guest::prelude::{Context, Declare, Error, NoConfig, Operator, Record, Value};
-
-/// Adds the numbers of both of its inputs and emits the sum so far of the record's key.
-pub struct Merge {
-    total: Value<u64>,
-}
-
-impl Operator for Merge {
-    type Config = NoConfig;
-
-    fn declare(declare: &mut Declare) -> Self {
-        declare.input("a");
-        declare.input("b");
-        Self { total: declare.value("total") }
-    }
-
-    fn process(&mut self, record: Record<'_>, cx: &mut Context<'_>) -> Result<(), Error> {
-        let number: u64 = record.text()?.parse().map_err(|_| Error::permanent("not a number"))?;
-        let total = self.total.update(cx, |total| {
-            *total += number;
-            *total
-        })?;
-        cx.out().keep_key().send_text(format!("{total}").as_str())
-    }
-}
-
-/// Counts the records of each key up to three, forgets the key, and begins anew; emits the key, a tab and the count.
-pub struct Cycle {
-    n: Value<u64>,
-}
-
-impl Operator for Cycle {
-    type Config = NoConfig;
-
-    fn declare(declare: &mut Declare) -> Self {
-        Self { n: declare.value("n") }
-    }
-
-    fn process(&mut self, _: Record<'_>, cx: &mut Context<'_>) -> Result<(), Error> {
-        let n = self.n.get_or_default(cx)? + 1;
-        if n == 3 {
-            self.n.delete(cx);
-        } else {
-            self.n.set(cx, n);
-        }
-        let row = format!("{}\t{n}", cx.key_text()?);
-        cx.out().keep_key().send_text(row.as_str())
-    }
-}
 
 /// When a guest fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,6 +100,70 @@ impl Guest for FaultyGuest {
             When::Record(value) => batch.values.iter().any(|record| record == value.as_bytes()),
             When::Open => false,
         })?;
+        self.inner.process_batch(batch, frame, reads)
+    }
+
+    fn finish(&mut self, watermark: Option<Watermark>, now: ProcessingTime) -> Result<Effects, GuestFault> {
+        self.inner.finish(watermark, now)
+    }
+
+    fn usage(&self) -> GuestUsage {
+        self.inner.usage()
+    }
+}
+
+/// Which subtasks have met which key.
+#[derive(Clone, Debug, Default)]
+pub struct Owners(Arc<Mutex<BTreeMap<String, BTreeSet<u32>>>>);
+
+impl Owners {
+    /// Returns what was noted, and begins anew.
+    pub fn take(&self) -> BTreeMap<String, BTreeSet<u32>> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Notes which of the guests of a factory meets which key.
+pub struct WatchedFactory {
+    inner: Arc<dyn GuestFactory>,
+    owners: Owners,
+}
+
+impl WatchedFactory {
+    /// Wraps a factory.
+    pub fn new(inner: Arc<dyn GuestFactory>, owners: Owners) -> Self {
+        Self { inner, owners }
+    }
+}
+
+impl GuestFactory for WatchedFactory {
+    fn descriptor(&self) -> &Descriptor {
+        self.inner.descriptor()
+    }
+
+    fn open(&self, info: &InstanceInfo) -> Result<Box<dyn Guest>, GuestFault> {
+        Ok(Box::new(WatchedGuest { inner: self.inner.open(info)?, owners: self.owners.clone(), subtask: info.subtask }))
+    }
+}
+
+struct WatchedGuest {
+    inner: Box<dyn Guest>,
+    owners: Owners,
+    subtask: u32,
+}
+
+impl Guest for WatchedGuest {
+    fn process_batch(
+        &mut self,
+        batch: &InputBatch<'_>,
+        frame: &KeyedFrame<'_>,
+        reads: &Rc<dyn StateReads>,
+    ) -> Result<Effects, GuestFault> {
+        let mut owners = self.owners.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for key in frame.keys.iter() {
+            owners.entry(String::from_utf8_lossy(key).into_owned()).or_default().insert(self.subtask);
+        }
+        drop(owners);
         self.inner.process_batch(batch, frame, reads)
     }
 

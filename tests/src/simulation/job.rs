@@ -1,11 +1,12 @@
 //! Puts the graph of a simulated job together.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cofferdam::execution::{JobDefinition, NodeParts};
 use cofferdam_dataflow::checkpoint::config::CheckpointConfig;
 use cofferdam_dataflow::connector::{SinkFactory, SourceFactory};
-use cofferdam_dataflow::graph::spec::{InputSpec, JobSpec, NodeKind, NodeSpec, Partition};
+use cofferdam_dataflow::graph::spec::{InputSpec, JobSpec, NodeKind, NodeSpec, Partition, SpecError};
 use cofferdam_dataflow::guest::{EffectLimits, GuestFactory};
 use cofferdam_dataflow::ids::OperatorId;
 use cofferdam_dataflow::job::restart::RestartPolicy;
@@ -15,6 +16,8 @@ use cofferdam_dataflow::subtask::WatermarkStrategy;
 /// A graph that is being put together, and how it runs.
 #[derive(Clone)]
 pub struct Graph {
+    /// The job's name.
+    pub name: String,
     nodes: Vec<NodeSpec>,
     parts: Vec<NodeParts>,
     /// The number of key groups.
@@ -23,6 +26,8 @@ pub struct Graph {
     pub checkpoint: CheckpointConfig,
     /// How the job restarts.
     pub restart: RestartPolicy,
+    /// The digest of each operator's component.
+    pub digests: BTreeMap<OperatorId, String>,
 }
 
 fn id(name: &str) -> OperatorId {
@@ -37,11 +42,13 @@ fn inputs(from: &[(&str, u32)]) -> Vec<InputSpec> {
 impl Default for Graph {
     fn default() -> Self {
         Self {
+            name: "simulated".into(),
             nodes: Vec::new(),
             parts: Vec::new(),
             max_parallelism: 17,
             checkpoint: CheckpointConfig { interval_ms: Some(100), ..CheckpointConfig::default() },
             restart: RestartPolicy::FixedDelay { restarts: u32::MAX, delay_ms: 10 },
+            digests: BTreeMap::new(),
         }
     }
 }
@@ -101,14 +108,34 @@ impl Graph {
         self
     }
 
+    /// Sets how each edge into the node that was added last is dealt out, in the order of its inputs.
+    #[must_use]
+    pub fn partitioned_each(mut self, partitions: &[Option<Partition>]) -> Self {
+        let inputs = self.nodes.iter_mut().last().into_iter().flat_map(|node| &mut node.inputs);
+        inputs.zip(partitions).for_each(|(input, partition)| input.partition = *partition);
+        self
+    }
+
     /// Plans the job.
     ///
     /// # Panics
     /// If the graph breaks a rule.
     pub fn plan(&self) -> JobDefinition {
+        self.try_plan().expect("tests use valid graphs")
+    }
+
+    /// As [`Self::plan`].
+    ///
+    /// # Errors
+    /// [`SpecError`] if the graph breaks a rule.
+    ///
+    /// # Panics
+    /// If a setting makes no sense.
+    pub fn try_plan(&self) -> Result<JobDefinition, SpecError> {
         let max_parallelism = MaxParallelism::new(self.max_parallelism).expect("tests use valid numbers");
-        let spec = JobSpec { name: "simulated".into(), max_parallelism, nodes: self.nodes.clone() };
+        let spec = JobSpec { name: self.name.clone(), max_parallelism, nodes: self.nodes.clone() };
         self.checkpoint.check().expect("tests use valid settings");
-        JobDefinition::new(spec, self.parts.clone(), self.checkpoint.clone()).expect("tests use valid graphs")
+        let definition = JobDefinition::new(spec, self.parts.clone(), self.checkpoint.clone())?;
+        Ok(JobDefinition { digests: self.digests.clone(), ..definition })
     }
 }

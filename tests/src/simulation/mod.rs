@@ -9,6 +9,7 @@ mod channels;
 mod connectors;
 mod guests;
 mod job;
+mod operators;
 mod process;
 mod random;
 mod storage;
@@ -18,10 +19,12 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use cofferdam_dataflow::checkpoint::adopt::{AdoptError, AdoptOptions, StateName, adopt};
 use cofferdam_dataflow::checkpoint::manifest::CheckpointManifest;
 use cofferdam_dataflow::checkpoint::recovery::verify;
 use cofferdam_dataflow::checkpoint::restore::RestorePlan;
 use cofferdam_dataflow::checkpoint::segment::SegmentError;
+use cofferdam_dataflow::checkpoint::storage::StorageError;
 use cofferdam_dataflow::connector::SplitPosition;
 use cofferdam_dataflow::ids::CheckpointId;
 use cofferdam_dataflow::job::master::{JobEnd, JobEvent, JobReport};
@@ -29,13 +32,14 @@ use cofferdam_dataflow::snapshot::SubtaskPart;
 use cofferdam_dataflow::state::entry::{Entry, EntryReader};
 
 pub use connectors::{SimSink, SinkKind, SourceRecord, SplitsSource};
-pub use guests::{Cycle, FaultyFactory, GuestFaults, Merge, When};
+pub use guests::{FaultyFactory, GuestFaults, Owners, WatchedFactory, When};
 pub use job::Graph;
+pub use operators::{Change, CountAsJson, Cycle, Merge, Step, Store, Tally, key_of};
 use process::Process;
 pub use process::{Dials, Event, StartOptions};
 pub use random::Random;
 pub use storage::SimStorage;
-pub use world::{Op, Outcome, Row, World};
+pub use world::{Op, Outcome, Row, Saved, World};
 
 /// More than any honest run needs.
 const STEPS_MAX: u64 = 3_000_000;
@@ -56,7 +60,15 @@ pub struct Checkpoint {
     pub committed: bool,
 }
 
-/// A world, and at most one process in it.
+/// A process that another has taken the job from.
+struct Zombie {
+    process: Process,
+    is_awake: bool,
+    events: Vec<Event>,
+    end: Option<JobEnd>,
+}
+
+/// A world, and the process in it: one at a time, unless a job is taken over from a process that lives on.
 pub struct Simulation {
     /// What survives processes.
     pub world: World,
@@ -73,6 +85,8 @@ pub struct Simulation {
     steps: u64,
     trace: DefaultHasher,
     process: Option<Process>,
+    processes: u64,
+    zombie: Option<Zombie>,
     /// Checkpoints that have been checked, and whether as committed.
     checked: BTreeMap<CheckpointId, bool>,
 }
@@ -92,6 +106,8 @@ impl Simulation {
             steps: 0,
             trace: DefaultHasher::new(),
             process: None,
+            processes: 0,
+            zombie: None,
             checked: BTreeMap::new(),
         }
     }
@@ -102,21 +118,93 @@ impl Simulation {
     }
 
     /// As [`Self::start`].
+    ///
+    /// # Panics
+    /// If the lock of the storage is held.
     pub fn start_with(&mut self, graph: &Graph, options: StartOptions) {
         if self.process.is_some() {
             self.kill();
         }
-        let storage = Arc::new(SimStorage::new(&self.world));
-        self.process = Some(Process::new(graph.plan(), storage, graph.restart.clone(), &options, self.random.draw()));
+        self.process = Some(self.open(graph, options).expect("nobody holds the lock"));
+    }
+
+    /// Starts a process beside the one that runs, which becomes a zombie: its steps are taken as well, if it is awake,
+    /// but its events are not noted, and what it does is watched.
+    ///
+    /// # Errors
+    /// [`StorageError`] if the lock of the storage is held; then nothing has changed.
+    pub fn take_over(&mut self, graph: &Graph, is_awake: bool) -> Result<(), StorageError> {
+        let process = self.open(graph, StartOptions::default())?;
+        let before = self.process.replace(process).expect("a process runs");
+        self.zombie = Some(Zombie { process: before, is_awake, events: Vec::new(), end: None });
+        Ok(())
+    }
+
+    fn open(&mut self, graph: &Graph, options: StartOptions) -> Result<Process, StorageError> {
+        let id = self.processes + 1;
+        let storage = Arc::new(SimStorage::open(&self.world, id)?);
+        self.processes = id;
+        Ok(Process::new(id, graph, storage, &options, self.random.draw()))
+    }
+
+    /// Lets the zombie go on, and tells it something first.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn wake(&mut self, order: Option<JobEvent>) {
+        let zombie = self.zombie.as_mut().expect("a job was taken over");
+        zombie.is_awake = true;
+        order.into_iter().for_each(|order| zombie.process.control(order));
+    }
+
+    /// Steps until the zombie has ended, and returns how. The other process may end before.
+    ///
+    /// # Panics
+    /// If there is none, or it hangs.
+    pub fn run_zombie_to_end(&mut self) -> JobEnd {
+        loop {
+            let zombie = self.zombie.as_ref().expect("a job was taken over");
+            if let Some(end) = &zombie.end {
+                return end.clone();
+            }
+            self.step();
+        }
     }
 
     /// Kills the process, if there is one.
     pub fn kill(&mut self) {
-        if self.process.take().is_some() {
+        if let Some(process) = self.process.take() {
             self.events.push(Event::Killed);
-            self.world.crash();
+            self.world.release(process.id);
+            let power_is_off = self.world.state().dead;
+            if power_is_off {
+                self.zombie = None;
+            }
+            // What one process leaves in memory is not lost while the machine runs, for all that the other can tell.
+            if self.zombie.as_ref().is_none_or(|zombie| zombie.end.is_some()) {
+                self.world.crash();
+            }
             self.verify_checkpoints();
         }
+    }
+
+    /// Tells the job's master something, as people would.
+    pub fn ask(&mut self, event: JobEvent) {
+        if let Some(process) = &mut self.process {
+            process.control(event);
+        }
+    }
+
+    /// Makes a savepoint the newest checkpoint of a job that does not run.
+    ///
+    /// # Errors
+    /// What it is refused for.
+    pub fn adopt(&mut self, graph: &Graph, path: &str, drop: &[StateName]) -> Result<CheckpointId, AdoptError> {
+        let saved = self.world.state().disk.savepoints.get(path).cloned().unwrap_or_default();
+        let definition = graph.plan();
+        let (spec, plan, digests) = (&definition.spec, &definition.plan, &definition.digests);
+        let options = AdoptOptions { spec, plan, digests, fresh: false, drop, claim: None };
+        adopt(&SimStorage::quiet(&self.world), &saved, &options)
     }
 
     /// Asks the job to stop with a checkpoint.
@@ -154,39 +242,83 @@ impl Simulation {
 
     /// As [`Self::step`]; if there is nothing to do before a time, only that time passes.
     fn step_before(&mut self, limit_us: u64) -> Option<JobEnd> {
-        let process = self.process.as_mut().expect("a process runs");
-        let mut actors = process.actors(&self.dials);
-        if process.end.is_some() {
-            // The executor's threads finish what they were given.
-            actors.retain(|(_, actor)| *actor == process::Actor::Io);
-            if actors.is_empty() {
-                let end = process.end.clone();
-                self.process = None;
-                self.verify_checkpoints();
-                return end;
-            }
+        if let Some(end) = self.reap() {
+            return end;
         }
-        let first = actors.iter().map(|(at, _)| *at).min();
-        let Some(first) = first else { panic!("the job is stuck: {}", process.describe()) };
+        let actors = |process: &Process| {
+            let mut actors = process.actors(&self.dials);
+            // When the job has ended, the executor's threads finish what they were given.
+            actors.retain(|(_, actor)| process.end.is_none() || *actor == process::Actor::Io);
+            actors
+        };
+        let mut all: Vec<_> = self.process.iter().flat_map(actors).map(|(at, actor)| (at, false, actor)).collect();
+        let awake = self.zombie.iter().filter(|zombie| zombie.is_awake && zombie.end.is_none());
+        all.extend(awake.flat_map(|zombie| actors(&zombie.process)).map(|(at, actor)| (at, true, actor)));
+        let Some(first) = all.iter().map(|(at, ..)| *at).min() else { panic!("the job is stuck: {}", self.describe()) };
         if first > limit_us {
             self.clock_us = limit_us;
             return None;
         }
         self.clock_us = self.clock_us.max(first);
-        actors.retain(|(at, _)| *at <= self.clock_us);
-        let (_, actor) = actors[self.random.index(actors.len())];
-        process.act(actor, self.clock_us, &self.dials, &mut self.random);
+        all.retain(|(at, ..)| *at <= self.clock_us);
+        let (_, is_zombie, actor) = all[self.random.index(all.len())];
+        let events = if is_zombie { self.act_zombie(actor) } else { self.act(actor) };
         self.clock_us += 1 + self.random.below(10);
         self.steps += 1;
-        assert!(self.steps < STEPS_MAX, "the job does not come to an end: {}", process.describe());
-        let events = std::mem::take(&mut process.events);
+        assert!(self.steps < STEPS_MAX, "the job does not come to an end: {}", self.describe());
         (format!("{actor:?} {events:?}"), self.clock_us).hash(&mut self.trace);
-        self.events.extend(events);
+        match &mut self.zombie {
+            Some(zombie) if is_zombie => zombie.events.extend(events),
+            _ => self.events.extend(events),
+        }
         self.look();
         if self.world.state().dead || self.random.below(100_000) < self.kill_per_100k {
             self.kill();
         }
         None
+    }
+
+    fn act(&mut self, actor: process::Actor) -> Vec<Event> {
+        let process = self.process.as_mut().expect("it has just offered to act");
+        process.act(actor, self.clock_us, &self.dials, &mut self.random);
+        std::mem::take(&mut process.events)
+    }
+
+    /// Lets the zombie do something. Once another process has raised the fence, that must be nothing.
+    fn act_zombie(&mut self, actor: process::Actor) -> Vec<Event> {
+        let Zombie { process, .. } = self.zombie.as_mut().expect("it has just offered to act");
+        let before = {
+            let state = self.world.state();
+            (state.fenced_by != Some(process.id)).then(|| state.owned(None))
+        };
+        process.act(actor, self.clock_us, &self.dials, &mut self.random);
+        if let Some(before) = before {
+            assert_eq!(before, self.world.state().owned(Some(&before)), "what a process has taken over is changed by {actor:?}");
+        }
+        std::mem::take(&mut process.events)
+    }
+
+    /// Removes processes that have ended and have nothing left to do. Returns how the job ended, if it was not the zombie.
+    fn reap(&mut self) -> Option<Option<JobEnd>> {
+        let is_gone = |process: &Process, dials: &Dials| {
+            let is_busy = || process.actors(dials).iter().any(|(_, actor)| *actor == process::Actor::Io);
+            process.end.is_some() && !is_busy()
+        };
+        if let Some(zombie) = self.zombie.as_mut().filter(|zombie| zombie.end.is_none() && is_gone(&zombie.process, &self.dials))
+        {
+            zombie.end.clone_from(&zombie.process.end);
+            self.world.release(zombie.process.id);
+        }
+        let process = self.process.take_if(|process| is_gone(process, &self.dials))?;
+        self.world.release(process.id);
+        self.verify_checkpoints();
+        Some(process.end)
+    }
+
+    /// Says where everything stands, for a run that is stuck.
+    fn describe(&self) -> String {
+        let zombie = self.zombie.as_ref().map(|zombie| &zombie.process);
+        self.process.iter().chain(zombie).map(Process::describe).collect()
     }
 
     /// Steps until something is the case.
@@ -332,7 +464,8 @@ impl Simulation {
         let named: Vec<_> = storage::manifests(&state.disk).flat_map(|m| m.state.segments().clone().into_keys()).collect();
         let orphans: Vec<_> = state.disk.segments.keys().filter(|id| !named.contains(id)).collect();
         assert!(orphans.is_empty(), "segments that no checkpoint names: {orphans:?}");
-        let names: Vec<_> = state.staged.keys().collect();
+        // Nobody has aborted what a zombie has staged since.
+        let names: Vec<_> = state.staged.keys().filter(|_| self.zombie.is_none()).collect();
         assert!(names.is_empty(), "transactions that are neither committed nor aborted: {names:?}");
     }
 }

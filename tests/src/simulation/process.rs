@@ -18,11 +18,11 @@ use cofferdam_dataflow::job::failure::{Failure, FailureCause};
 use cofferdam_dataflow::job::master::{
     DeclineReason, JobCommand, JobEnd, JobEvent, JobMaster, JobReport, JobSetup, Now as JobNow,
 };
-use cofferdam_dataflow::job::restart::RestartPolicy;
 use cofferdam_dataflow::subtask::{Now, Step, Task, TaskCommand, TaskEvent};
 use cofferdam_dataflow::time::{MonotonicTime, ProcessingTime};
 
 use super::channels::{SimChannel, SimPorts};
+use super::job::Graph;
 use super::random::Random;
 
 /// Never, unless something happens.
@@ -59,6 +59,8 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Sender {
     Task(usize),
+    /// Of a snapshot that takes longer than later ones.
+    Late(CheckpointId, usize),
     Io,
     Control,
 }
@@ -101,6 +103,8 @@ type Reports = Arc<Mutex<VecDeque<Written>>>;
 
 /// See the module's documentation.
 pub(super) struct Process {
+    /// No other ever had it.
+    pub(super) id: u64,
     pub(super) definition: Arc<JobDefinition>,
     storage: Arc<dyn CheckpointStorage>,
     master: JobMaster,
@@ -128,10 +132,17 @@ pub struct Dials {
     pub stall_permille: u64,
     /// Bytes that a channel takes, at most.
     pub channel_bytes: usize,
-    /// Until when, in microseconds, a task's snapshots are not written.
+    /// Until when, in microseconds, a task's snapshots are not written; it encodes no state meanwhile.
     pub frozen_writers: BTreeMap<usize, u64>,
     /// Until when, in microseconds, a task does nothing.
     pub frozen_tasks: BTreeMap<usize, u64>,
+    /// Until when, in microseconds, a task works and is told nothing.
+    pub deaf_tasks: BTreeMap<usize, u64>,
+    /// Until when, in microseconds, nobody learns what became of a task's snapshot for a checkpoint: a part of it is
+    /// written by somebody slower.
+    pub late_snapshots: BTreeMap<(CheckpointId, TaskIndex), u64>,
+    /// Until when, in microseconds, no blocking work is done.
+    pub frozen_io_us: u64,
 }
 
 impl Default for Dials {
@@ -142,11 +153,19 @@ impl Default for Dials {
             channel_bytes: 400,
             frozen_writers: BTreeMap::new(),
             frozen_tasks: BTreeMap::new(),
+            deaf_tasks: BTreeMap::new(),
+            late_snapshots: BTreeMap::new(),
+            frozen_io_us: 0,
         }
     }
 }
 
 impl Dials {
+    /// Until when a task is told nothing.
+    fn deaf(&self, task: usize) -> u64 {
+        self.deaf_tasks.get(&task).copied().unwrap_or(0)
+    }
+
     fn delay(&self, random: &mut Random) -> u64 {
         let usual = 1 + random.below(self.delay_us);
         if random.chance(self.stall_permille) { usual * (1 + random.below(200)) } else { usual }
@@ -154,13 +173,8 @@ impl Dials {
 }
 
 impl Process {
-    pub(super) fn new(
-        definition: JobDefinition,
-        storage: Arc<dyn CheckpointStorage>,
-        restart: RestartPolicy,
-        options: &StartOptions,
-        seed: u64,
-    ) -> Self {
+    pub(super) fn new(id: u64, graph: &Graph, storage: Arc<dyn CheckpointStorage>, options: &StartOptions, seed: u64) -> Self {
+        let definition = graph.plan();
         let definition = Arc::new(definition);
         let master = JobMaster::new(JobSetup {
             spec: definition.spec.clone(),
@@ -168,7 +182,7 @@ impl Process {
             digests: definition.digests.clone(),
             engine: "simulator".into(),
             checkpoints: definition.checkpoint.clone(),
-            restart,
+            restart: graph.restart.clone(),
             seed,
             fresh: options.fresh,
             allow_rewind: options.allow_rewind,
@@ -178,6 +192,7 @@ impl Process {
         let report: Box<dyn Fn(Written)> =
             Box::new(move |written| to_queue.lock().unwrap_or_else(PoisonError::into_inner).push_back(written));
         let mut process = Self {
+            id,
             io: Io::new(Arc::clone(&definition), Arc::clone(&storage)),
             writer: Writer::new(definition.spec.name.clone(), Arc::clone(&storage), report),
             definition,
@@ -215,7 +230,7 @@ impl Process {
         }
         actors.extend(self.tick.map(|at| (at.0.saturating_mul(1000), Actor::Tick)));
         if !self.io_queue.is_empty() {
-            actors.push((self.io_ready_at, Actor::Io));
+            actors.push((self.io_ready_at.max(dials.frozen_io_us), Actor::Io));
         }
         for task in self.writer_queues.keys() {
             actors.push((dials.frozen_writers.get(task).copied().unwrap_or(0), Actor::Writer(*task)));
@@ -225,7 +240,7 @@ impl Process {
         }
         let slots = self.running.iter().flat_map(|running| running.slots.iter().enumerate());
         for (index, slot) in slots.filter(|(_, slot)| !slot.gone) {
-            let command = slot.commands.front().map_or(NEVER, |(at, _)| *at);
+            let command = slot.commands.front().map_or(NEVER, |(at, _)| (*at).max(dials.deaf(index)));
             let frozen = dials.frozen_tasks.get(&index).copied().unwrap_or(0);
             let at = slot.ready_at.min(command).max(frozen).min(slot.stop_at);
             if at < NEVER {
@@ -257,7 +272,7 @@ impl Process {
                 let message = self.writer_queues.get_mut(&task).and_then(VecDeque::pop_front);
                 self.writer_queues.retain(|_, queue| !queue.is_empty());
                 message.into_iter().for_each(|message| self.writer.take(message));
-                self.forward_written(now_us + dials.delay(random));
+                self.forward_written(now_us + dials.delay(random), dials);
             }
             Actor::Reset => {
                 if let Some((attempt, message, done)) = self.resets.pop_front() {
@@ -296,15 +311,16 @@ impl Process {
                 }
                 self.forget_stopped();
             }
+            JobCommand::DrainSources { .. } => self.command_tasks(None, TaskCommand::Drain, (now_us, dials, random)),
             JobCommand::ScheduleTick { at } => self.tick = Some(at),
             JobCommand::Report(report) => self.events.push(Event::Report(report)),
             JobCommand::End(end) => {
                 self.events.push(Event::Ended(end.clone()));
                 self.end = Some(end);
             }
-            JobCommand::Checkpoint(CheckpointCommand::Trigger { checkpoint, tasks, stop_sources }) => {
+            JobCommand::Checkpoint(CheckpointCommand::Trigger { checkpoint, tasks, full, stop_sources }) => {
                 self.events.push(Event::Triggered(checkpoint));
-                let command = TaskCommand::Trigger { checkpoint, stop: stop_sources };
+                let command = TaskCommand::Trigger { checkpoint, full, stop: stop_sources };
                 self.command_tasks(Some(&tasks), command, (now_us, dials, random));
             }
             JobCommand::Checkpoint(CheckpointCommand::NotifyCompleted { checkpoint }) => {
@@ -355,7 +371,7 @@ impl Process {
         self.inbox.entry(Sender::Io).or_default().push_back((answer_at, message));
     }
 
-    fn forward_written(&mut self, at: u64) {
+    fn forward_written(&mut self, at: u64, dials: &Dials) {
         let written: Vec<_> = self.written.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect();
         for written in written {
             let id = |key: SnapshotKey| SegmentId { checkpoint: key.checkpoint, attempt: key.attempt, task: key.task };
@@ -369,7 +385,10 @@ impl Process {
                     (key, JobEvent::Failed { attempt: key.attempt, failure })
                 }
             };
-            self.send_event(Sender::Task(key.task.0), at, event);
+            match dials.late_snapshots.get(&(key.checkpoint, key.task)) {
+                Some(late) => self.send_event(Sender::Late(key.checkpoint, key.task.0), at.max(*late), event),
+                None => self.send_event(Sender::Task(key.task.0), at, event),
+            }
         }
     }
 
@@ -427,16 +446,18 @@ impl Process {
             }
             return;
         };
-        while let Some((_, command)) = slot.commands.pop_front_if(|(at, _)| *at <= now_us) {
+        let is_deaf = dials.deaf(index) > now_us;
+        while let Some((_, command)) = slot.commands.pop_front_if(|(at, _)| *at <= now_us && !is_deaf) {
             match command {
                 TaskCommand::Completed(id) => self.events.push(Event::Completed(id, task)),
                 TaskCommand::Aborted(id) => self.events.push(Event::Aborted(id, task)),
-                TaskCommand::Trigger { .. } => {}
+                TaskCommand::Trigger { .. } | TaskCommand::Drain => {}
             }
             state.command(command);
         }
         let (channels, inputs, outputs) = (&mut running.channels[..], &slot.inputs[..], &slot.outputs[..]);
-        let has_snapshot_room = !random.chance(200);
+        let is_frozen = dials.frozen_writers.get(&index).is_some_and(|until| *until > now_us);
+        let has_snapshot_room = !random.chance(200) && !(is_frozen && self.writer_queues.contains_key(&index));
         let mut ports = SimPorts { channels, inputs, outputs, has_snapshot_room, woken: Vec::new(), events: Vec::new() };
         let now = Now { monotonic_us: now_us, processing_time: processing_time(now_us) };
         let result = state.step(&mut ports, now);

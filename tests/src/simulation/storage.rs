@@ -6,42 +6,50 @@ use std::sync::Arc;
 use cofferdam_dataflow::checkpoint::manifest::CheckpointManifest;
 use cofferdam_dataflow::checkpoint::segment::{ContentHash, SegmentId};
 use cofferdam_dataflow::checkpoint::storage::{
-    CheckpointStorage, Fence, SegmentFile, SegmentSource, StorageError, StorageErrorKind,
+    CheckpointStorage, Fence, NewSavepoint, SegmentFile, SegmentSource, SnapshotSource, StorageError, StorageErrorKind,
 };
 use cofferdam_dataflow::ids::{Attempt, CheckpointId};
 
-use super::world::{Disk, Op, Outcome, State, World};
+use super::world::{Disk, Op, Outcome, Saved, State, World};
 
 /// The checkpoints of one job.
 #[derive(Clone, Debug)]
 pub struct SimStorage {
     world: World,
-    /// Whether it belongs to the test, which meets no faults.
-    quiet: bool,
+    /// The process that opened it; `None` for the test, which meets no faults.
+    process: Option<u64>,
 }
 
-fn fault(op: Op) -> StorageError {
-    let kind = if op == Op::WriteSegment { io::ErrorKind::StorageFull } else { io::ErrorKind::Other };
+fn fault(op: Op, outcome: Outcome) -> StorageError {
+    let kind = if outcome == Outcome::Full { io::ErrorKind::StorageFull } else { io::ErrorKind::Other };
     StorageError::io(format!("{op:?} failed"), io::Error::new(kind, "injected"))
 }
 
 impl SimStorage {
-    /// Returns the storage that a process sees.
-    pub fn new(world: &World) -> Self {
-        Self { world: world.clone(), quiet: false }
+    /// Opens the storage for a process, which must have a number of its own, and takes the lock.
+    ///
+    /// # Errors
+    /// [`StorageErrorKind::Fenced`] if another process holds the lock.
+    pub fn open(world: &World, process: u64) -> Result<Self, StorageError> {
+        let mut state = world.state();
+        if let Some(holder) = state.lock.filter(|holder| *holder != process) {
+            return Err(StorageError::new(StorageErrorKind::Fenced, format!("the storage is in use by process {holder}")));
+        }
+        state.lock = Some(process);
+        Ok(Self { world: world.clone(), process: Some(process) })
     }
 
     /// Returns the storage as a test sees it: without faults.
     pub fn quiet(world: &World) -> Self {
-        Self { world: world.clone(), quiet: true }
+        Self { world: world.clone(), process: None }
     }
 
     fn act<T>(&self, op: Op, act: impl FnOnce(&mut State) -> Result<T, StorageError>) -> Result<T, StorageError> {
         let mut state = self.world.state();
-        match if self.quiet { Outcome::Done } else { state.enter(op) } {
+        match if self.process.is_none() { Outcome::Done } else { state.enter(op) } {
             Outcome::Done => act(&mut state),
-            Outcome::Failed | Outcome::Unknown => Err(fault(op)),
-            Outcome::FailedAfter => act(&mut state).and(Err(fault(op))),
+            outcome @ (Outcome::Failed | Outcome::Unknown | Outcome::Full) => Err(fault(op, outcome)),
+            Outcome::FailedAfter => act(&mut state).and(Err(fault(op, Outcome::FailedAfter))),
         }
     }
 
@@ -64,6 +72,7 @@ impl CheckpointStorage for SimStorage {
                 state.violated(format!("the checkpoint counter goes back to {}", fence.checkpoint));
             }
             state.disk.fence = fence;
+            state.fenced_by = self.process;
             state.disk.volatile.clear();
             Ok(())
         })
@@ -71,11 +80,13 @@ impl CheckpointStorage for SimStorage {
 
     fn create_segment(&self, id: SegmentId) -> Result<Box<dyn SegmentFile>, StorageError> {
         self.act(Op::CreateSegment, |state| {
-            if !state.disk.ever.insert(id) {
+            // What is copied in from a savepoint may have been here before.
+            if !state.disk.ever.insert(id) && self.process.is_some() {
                 state.violated(format!("segment {id} is created twice"));
             }
             state.disk.leftovers += 1;
-            Ok(Box::new(SimFile { storage: self.clone(), id, bytes: Vec::new() }) as Box<dyn SegmentFile>)
+            let sweeps = state.disk.sweeps;
+            Ok(Box::new(SimFile { storage: self.clone(), id, bytes: Vec::new(), sweeps }) as Box<dyn SegmentFile>)
         })
     }
 
@@ -107,8 +118,8 @@ impl CheckpointStorage for SimStorage {
         let mut state = self.world.state();
         let outcome = state.enter(Op::Publish);
         match outcome {
-            Outcome::Failed => return Err(fault(Op::Publish)),
-            Outcome::Unknown => return Err(fault(Op::Publish).with_unknown_outcome()),
+            Outcome::Failed | Outcome::Full => return Err(fault(Op::Publish, outcome)),
+            Outcome::Unknown => return Err(fault(Op::Publish, outcome).with_unknown_outcome()),
             Outcome::Done | Outcome::FailedAfter => {}
         }
         if state.disk.fence.attempt != attempt.0 {
@@ -130,7 +141,7 @@ impl CheckpointStorage for SimStorage {
         if state.random.chance(500) {
             state.disk.volatile.insert(id);
         }
-        Err(fault(Op::Publish).with_unknown_outcome())
+        Err(fault(Op::Publish, outcome).with_unknown_outcome())
     }
 
     fn manifests(&self) -> Result<Vec<CheckpointId>, StorageError> {
@@ -144,6 +155,9 @@ impl CheckpointStorage for SimStorage {
 
     fn delete_checkpoint(&self, id: CheckpointId) -> Result<(), StorageError> {
         self.act(Op::Delete, |state| {
+            if let Some(path) = state.disk.claimed.remove(&id) {
+                state.disk.savepoints.remove(&path);
+            }
             state.disk.manifests.remove(&id);
             state.disk.volatile.remove(&id);
             state.disk.committed.remove(&id);
@@ -183,8 +197,65 @@ impl CheckpointStorage for SimStorage {
         })
     }
 
+    fn publish_savepoint(&self, attempt: Attempt, savepoint: NewSavepoint<'_>) -> Result<(), StorageError> {
+        // Nothing is left of one that fails, even if it was there for a moment.
+        let outcome = if self.process.is_none() { Outcome::Done } else { self.world.state().enter(Op::Save) };
+        if outcome != Outcome::Done {
+            return Err(fault(Op::Save, outcome));
+        }
+        let mut state = self.world.state();
+        if state.disk.fence.attempt != attempt.0 {
+            return Err(StorageError::new(StorageErrorKind::Fenced, "a newer attempt exists"));
+        }
+        if state.disk.savepoints.contains_key(savepoint.path) {
+            return Err(StorageError::new(StorageErrorKind::Exists, format!("{} exists", savepoint.path)));
+        }
+        check_segments(&mut state, savepoint.manifest);
+        let mut saved = Saved { manifest: savepoint.manifest.to_vec(), ..Saved::default() };
+        for id in savepoint.segments {
+            let Some(bytes) = state.disk.segments.get(id).cloned() else {
+                state.violated(format!("segment {id} of savepoint {} is not there", savepoint.checkpoint));
+                continue;
+            };
+            saved.segments.insert(*id, bytes);
+        }
+        let named = CheckpointManifest::decode(savepoint.manifest).map(|manifest| manifest.state.segments().clone());
+        if !named.is_ok_and(|named| named.keys().eq(saved.segments.keys())) {
+            state.violated(format!("savepoint {} does not stand on its own", savepoint.checkpoint));
+        }
+        state.disk.fence.checkpoint = state.disk.fence.checkpoint.max(savepoint.checkpoint.0);
+        state.disk.savepoints.insert(savepoint.path.to_owned(), saved);
+        Ok(())
+    }
+
+    fn mark_savepoint_committed(&self, path: &str, _: CheckpointId) -> Result<(), StorageError> {
+        self.act(Op::Mark, |state| {
+            if let Some(saved) = state.disk.savepoints.get_mut(path) {
+                saved.committed = true;
+            }
+            Ok(())
+        })
+    }
+
+    fn delete_savepoint(&self, path: &str) -> Result<(), StorageError> {
+        self.act(Op::Delete, |state| {
+            state.disk.savepoints.remove(path);
+            Ok(())
+        })
+    }
+
+    fn claim_savepoint(&self, path: &str, for_checkpoint: CheckpointId) -> Result<(), StorageError> {
+        self.act(Op::Mark, |state| {
+            state.disk.claimed.insert(for_checkpoint, path.to_owned());
+            Ok(())
+        })
+    }
+
     fn remove_leftovers(&self) -> Result<usize, StorageError> {
-        self.act(Op::Delete, |state| Ok(std::mem::take(&mut state.disk.leftovers)))
+        self.act(Op::Delete, |state| {
+            state.disk.sweeps += 1;
+            Ok(std::mem::take(&mut state.disk.leftovers))
+        })
     }
 }
 
@@ -207,6 +278,21 @@ fn check_segments(state: &mut State, bytes: &[u8]) {
     }
 }
 
+impl SnapshotSource for Saved {
+    fn read_manifest(&self) -> Result<Vec<u8>, StorageError> {
+        Ok(self.manifest.clone())
+    }
+
+    fn is_committed(&self) -> Result<bool, StorageError> {
+        Ok(self.committed)
+    }
+
+    fn open_segment(&self, id: SegmentId) -> Result<Box<dyn SegmentSource>, StorageError> {
+        let missing = || StorageError::new(StorageErrorKind::NotFound, format!("segment {id} does not exist"));
+        Ok(Box::new(Stored(self.segments.get(&id).cloned().ok_or_else(missing)?)))
+    }
+}
+
 struct Stored(Arc<[u8]>);
 
 impl SegmentSource for Stored {
@@ -223,6 +309,8 @@ struct SimFile {
     storage: SimStorage,
     id: SegmentId,
     bytes: Vec<u8>,
+    /// How often leftovers had been removed when it was created.
+    sweeps: u64,
 }
 
 impl Write for SimFile {
@@ -232,9 +320,8 @@ impl Write for SimFile {
                 self.bytes.extend_from_slice(bytes);
                 Ok(bytes.len())
             }
-            Outcome::Failed | Outcome::Unknown | Outcome::FailedAfter => {
-                Err(io::Error::new(io::ErrorKind::StorageFull, "injected"))
-            }
+            Outcome::Full => Err(io::Error::new(io::ErrorKind::StorageFull, "injected")),
+            Outcome::Failed | Outcome::Unknown | Outcome::FailedAfter => Err(io::Error::other("injected")),
         }
     }
 
@@ -246,6 +333,9 @@ impl Write for SimFile {
 impl SegmentFile for SimFile {
     fn sync(self: Box<Self>) -> Result<(), StorageError> {
         self.storage.act(Op::SyncSegment, |state| {
+            if state.disk.sweeps != self.sweeps {
+                return Err(StorageError::new(StorageErrorKind::NotFound, "another process has removed the file"));
+            }
             state.disk.leftovers -= 1.min(state.disk.leftovers);
             state.disk.segments.insert(self.id, self.bytes.as_slice().into());
             Ok(())

@@ -29,6 +29,8 @@ pub enum Op {
     Delete,
     /// Publishing a manifest.
     Publish,
+    /// Publishing a savepoint.
+    Save,
     /// Any other mark or counter of a storage.
     Mark,
     /// Making a sink's transaction durable.
@@ -37,6 +39,26 @@ pub enum Op {
     Commit,
     /// Aborting a sink's transactions.
     Abort,
+    /// Finding a source's splits.
+    Discover,
+    /// Opening a source or a sink.
+    Open,
+    /// Reading from a source.
+    Poll,
+    /// Writing to a sink.
+    WriteRows,
+}
+
+impl Op {
+    /// Whether it is one that a connector does for records, and not for checkpoints.
+    fn is_for_records(self) -> bool {
+        matches!(self, Self::Discover | Self::Open | Self::Poll | Self::WriteRows)
+    }
+
+    /// Whether a full disk refuses it.
+    fn needs_space(self) -> bool {
+        matches!(self, Self::CreateSegment | Self::WriteSegment | Self::SyncSegment | Self::Publish | Self::Mark | Self::Stage)
+    }
 }
 
 /// What becomes of an operation.
@@ -46,6 +68,8 @@ pub enum Outcome {
     Done,
     /// It fails and has no effect.
     Failed,
+    /// It fails for want of space and has no effect.
+    Full,
     /// It fails, has no effect, and nobody knows whether it had.
     Unknown,
     /// It has its effect and reports an error.
@@ -70,6 +94,14 @@ pub struct Staged {
     pub durable: bool,
 }
 
+/// A savepoint.
+#[derive(Clone, Debug, Default)]
+pub struct Saved {
+    pub(super) manifest: Vec<u8>,
+    pub(super) segments: BTreeMap<SegmentId, Arc<[u8]>>,
+    pub(super) committed: bool,
+}
+
 /// The files of checkpoints.
 #[derive(Debug, Default)]
 pub struct Disk {
@@ -85,10 +117,16 @@ pub struct Disk {
     pub volatile: BTreeSet<CheckpointId>,
     /// Checkpoints that are marked as committed.
     pub committed: BTreeSet<CheckpointId>,
+    /// Savepoints by their path.
+    pub savepoints: BTreeMap<String, Saved>,
+    /// The paths of savepoints that go with a checkpoint.
+    pub claimed: BTreeMap<CheckpointId, String>,
     /// The mark of a finished job.
     pub finished: Option<CheckpointId>,
     /// Half-written files under temporary names.
     pub leftovers: usize,
+    /// How often they have been removed.
+    pub sweeps: u64,
     /// All names that were ever used.
     pub ever: BTreeSet<SegmentId>,
     /// The largest id that was ever published.
@@ -101,6 +139,10 @@ pub struct State {
     pub(super) random: Random,
     /// The files.
     pub disk: Disk,
+    /// The process that holds the storage's lock. A test takes it away to let two processes work on one job.
+    pub lock: Option<u64>,
+    /// The process that raised the fence last.
+    pub fenced_by: Option<u64>,
     /// Visible rows of each sink, in the order in which they became visible.
     pub logs: BTreeMap<String, Vec<Row>>,
     /// Upserted rows of each sink: key to value.
@@ -113,8 +155,14 @@ pub struct State {
     pub gates: BTreeMap<String, usize>,
     /// How many records of each split have been read, in all attempts.
     pub reads: BTreeMap<String, u64>,
-    /// In how many of 1000 cases an operation fails.
+    /// In how many of 1000 cases an operation for a checkpoint fails.
     pub fail_permille: u64,
+    /// In how many of 10,000 cases a source or sink fails at records.
+    pub connectors_fail_per_10k: u64,
+    /// How many operations the disk, which is full, refuses before there is space again.
+    pub full_for: u32,
+    /// How often it has refused one, and how often a source or sink has failed at records.
+    pub refused: [u64; 2],
     /// The n-th operation of its kind from now on, and what becomes of it.
     pub scripted: Vec<(Op, u32, Outcome)>,
     /// So many operations from now, the power goes.
@@ -137,6 +185,8 @@ impl World {
         let state = State {
             random,
             disk: Disk::default(),
+            lock: None,
+            fenced_by: None,
             logs: BTreeMap::new(),
             tables: BTreeMap::new(),
             staged: BTreeMap::new(),
@@ -145,6 +195,9 @@ impl World {
             gates: BTreeMap::new(),
             reads: BTreeMap::new(),
             fail_permille: 0,
+            connectors_fail_per_10k: 0,
+            full_for: 0,
+            refused: [0; 2],
             scripted: Vec::new(),
             power_for: None,
             dead: false,
@@ -174,7 +227,12 @@ impl World {
         self.state().gates = limit.into_iter().map(|(split, limit)| (split.to_owned(), limit)).collect();
     }
 
-    /// The process has ended: what was not durable is lost, or not.
+    /// A process is gone: its lock is free.
+    pub(super) fn release(&self, process: u64) {
+        self.state().lock.take_if(|holder| *holder == process);
+    }
+
+    /// The last process has ended: what was not durable is lost, or not.
     pub fn crash(&self) {
         let mut state = self.state();
         let state = &mut *state;
@@ -201,13 +259,42 @@ impl World {
     }
 }
 
+/// What a process that owns the job relies on: nobody else may change it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Owned {
+    fence: Fence,
+    manifests: Vec<CheckpointId>,
+    committed: BTreeSet<CheckpointId>,
+    finished: Option<CheckpointId>,
+    visible: BTreeMap<String, usize>,
+    segments: Vec<SegmentId>,
+    staged: Vec<(String, u64)>,
+}
+
 impl State {
+    /// Returns what belongs to the owner of the job: all checkpoints and visible rows; and of segments of its attempt and
+    /// transactions, those in `before`, if that is given, for others may add theirs.
+    pub(super) fn owned(&self, before: Option<&Owned>) -> Owned {
+        let disk = &self.disk;
+        let segments = disk.segments.keys().filter(|id| before.is_none_or(|before| before.segments.contains(id)));
+        let staged = self.staged.keys().filter(|id| before.is_none_or(|before| before.staged.contains(id)));
+        Owned {
+            fence: disk.fence,
+            manifests: disk.manifests.keys().copied().collect(),
+            committed: disk.committed.clone(),
+            finished: disk.finished,
+            visible: self.logs.iter().map(|(sink, rows)| (sink.clone(), rows.len())).collect(),
+            segments: segments.filter(|id| id.attempt.0 == disk.fence.attempt).copied().collect(),
+            staged: staged.cloned().collect(),
+        }
+    }
+
     /// Decides what becomes of an operation.
     pub(super) fn enter(&mut self, op: Op) -> Outcome {
         if self.dead {
             return Outcome::Failed;
         }
-        if let Some(left) = &mut self.power_for {
+        if let Some(left) = self.power_for.as_mut().filter(|_| !op.is_for_records()) {
             if *left == 0 {
                 self.dead = true;
                 return if self.random.chance(500) { Outcome::Failed } else { Outcome::FailedAfter };
@@ -224,6 +311,16 @@ impl State {
                 }
                 *countdown -= 1;
             }
+        }
+        if op.needs_space() && self.full_for > 0 {
+            self.full_for -= 1;
+            self.refused[0] += 1;
+            return Outcome::Full;
+        }
+        if op.is_for_records() {
+            let fails = self.connectors_fail_per_10k > 0 && self.random.below(10_000) < self.connectors_fail_per_10k;
+            self.refused[1] += u64::from(fails);
+            return if fails { Outcome::Failed } else { Outcome::Done };
         }
         if self.fail_permille > 0 && self.random.chance(self.fail_permille) {
             return [Outcome::Failed, Outcome::Unknown, Outcome::FailedAfter][self.random.index(3)];

@@ -140,6 +140,69 @@ fn no_more_checkpoints_are_in_flight_than_allowed() {
     }
 }
 
+/// The part of one task is written only after all of the next checkpoint is.
+#[test]
+fn a_checkpoint_that_completes_first_subsumes_the_older_one() {
+    let late = (CheckpointId(1), TaskIndex(1));
+    for seed in SEEDS {
+        let mut simulation = Simulation::new(seed);
+        let mut graph = counting(&simulation, &GuestFaults::default(), 2);
+        (graph.checkpoint.max_concurrent, graph.checkpoint.tolerable_failures) = (2, 0);
+        simulation.dials.late_snapshots.insert(late, 6_500_000);
+        simulation.world.gate([("numbers", 10)]);
+        simulation.start(&graph);
+        simulation.run_until(|simulation| simulation.events.contains(&Event::Cut(CheckpointId(1), TaskIndex(3))));
+        simulation.world.gate([("numbers", 20)]);
+        simulation.run_until(|simulation| !simulation.completed().is_empty());
+        assert_eq!(simulation.completed(), [2]);
+        let failed = simulation.failed();
+        assert_eq!((failed.len(), failed[0].0), (1, 1));
+        assert!(failed[0].1.contains("checkpoint 2 completed before it"), "{failed:?}");
+        assert_rows(&simulation.world.log("out"), &rows(20));
+        simulation.run_for_ms(500);
+        let segments_of_1 = |simulation: &Simulation| {
+            let state = simulation.world.state();
+            state.disk.segments.keys().filter(|id| id.checkpoint == CheckpointId(1)).count()
+        };
+        assert_eq!(segments_of_1(&simulation), 1, "only what is not known to be written remains");
+        simulation.run_until(|simulation| simulation.events.contains(&Event::Acknowledged(late.0, late.1)));
+        simulation.run_for_ms(300);
+        assert_eq!(segments_of_1(&simulation), 0, "what comes too late goes");
+        simulation.world.gate([]);
+        finish(&mut simulation);
+        assert_rows(&simulation.world.log("out"), &rows(100));
+        assert_eq!(simulation.restarts(), 0, "subsumed is not failed");
+    }
+}
+
+#[test]
+fn of_checkpoints_that_wait_for_a_slow_storage_only_the_newest_is_published() {
+    for seed in SEEDS {
+        let mut simulation = Simulation::new(seed);
+        let mut graph = counting(&simulation, &GuestFaults::default(), 2);
+        (graph.checkpoint.max_concurrent, graph.checkpoint.tolerable_failures) = (3, 0);
+        simulation.world.gate([("numbers", 10)]);
+        simulation.start(&graph);
+        simulation.run_until(|simulation| simulation.events.contains(&Event::Cut(CheckpointId(1), TaskIndex(3))));
+        simulation.dials.frozen_io_us = 3_800_000;
+        for checkpoint in [2, 3] {
+            simulation.world.gate([("numbers", 10 * checkpoint)]);
+            let last = CheckpointId(checkpoint as u64);
+            simulation.run_until(|simulation| simulation.events.contains(&Event::Cut(last, TaskIndex(3))));
+        }
+        simulation.run_until(|simulation| simulation.completed().len() == 2);
+        assert_eq!(simulation.completed(), [1, 3]);
+        assert_eq!(simulation.failed().iter().map(|(id, _)| *id).collect::<Vec<_>>(), [2]);
+        assert_rows(&simulation.world.log("out"), &rows(30));
+        simulation.run_for_ms(300);
+        simulation.assert_no_orphans();
+        simulation.world.gate([]);
+        finish(&mut simulation);
+        assert_rows(&simulation.world.log("out"), &rows(100));
+        assert_eq!(simulation.restarts(), 0);
+    }
+}
+
 #[test]
 fn only_failures_in_a_row_beyond_the_tolerable_number_restart_the_job() {
     for seed in SEEDS {

@@ -5,7 +5,10 @@ mod barriers;
 mod coordinator;
 mod guarantees;
 mod recovery;
+mod savepoints;
 mod seeds;
+mod state;
+mod takeover;
 
 use std::collections::BTreeMap;
 

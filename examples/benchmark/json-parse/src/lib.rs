@@ -2,13 +2,13 @@
 
 use cofferdam_guest::prelude::*;
 
-/// Emits the amount of each line under its user.
+/// Emits the amount of each line under its key.
 pub struct JsonParse;
 
 #[derive(serde::Deserialize)]
 struct Line<'a> {
     #[serde(borrow)]
-    user: std::borrow::Cow<'a, str>,
+    key: std::borrow::Cow<'a, str>,
     amount: u32,
 }
 
@@ -21,7 +21,7 @@ impl Operator for JsonParse {
 
     fn process(&mut self, record: Record<'_>, cx: &mut Context<'_>) -> Result<(), Error> {
         let line: Line<'_> = record.json()?;
-        cx.out().key(line.user.as_bytes()).send_bytes(line.amount.to_le_bytes())
+        cx.out().key(line.key.as_bytes()).send_bytes(line.amount.to_le_bytes())
     }
 }
 

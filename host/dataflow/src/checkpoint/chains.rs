@@ -47,6 +47,17 @@ impl StateChains {
         self.segments.insert(segment.id, segment);
     }
 
+    /// Forgets the tables that are not to be kept, and the segments that no other names.
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(&TableId) -> bool) {
+        self.tables.retain(|table, _| keep(table));
+        self.forget_unused();
+    }
+
+    fn forget_unused(&mut self) {
+        let used: BTreeSet<_> = self.tables.values().flat_map(BTreeMap::values).flatten().copied().collect();
+        self.segments.retain(|id, _| used.contains(id));
+    }
+
     /// Returns the chains after a checkpoint of a job with these nodes, that wrote these segments.
     #[must_use]
     pub fn advance(&self, written: &[SegmentInfo], nodes: &[ManifestNode]) -> Self {
@@ -66,8 +77,7 @@ impl StateChains {
             }
         }
         nodes.iter().for_each(|node| next.drop_gone_subtasks(node));
-        let used: BTreeSet<_> = next.tables.values().flat_map(BTreeMap::values).flatten().copied().collect();
-        next.segments.retain(|id, _| used.contains(id));
+        next.forget_unused();
         next
     }
 

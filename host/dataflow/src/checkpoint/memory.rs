@@ -5,7 +5,9 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::segment::SegmentId;
-use super::storage::{CheckpointStorage, Fence, SegmentFile, SegmentSource, StorageError, StorageErrorKind};
+use super::storage::{
+    CheckpointStorage, Fence, NewSavepoint, SegmentFile, SegmentSource, SnapshotSource, StorageError, StorageErrorKind,
+};
 use crate::ids::{Attempt, CheckpointId};
 
 /// Keeps checkpoints in memory, up to a number of bytes. Clones share the content.
@@ -24,12 +26,43 @@ struct Content {
     manifests: BTreeMap<CheckpointId, Vec<u8>>,
     committed: BTreeSet<CheckpointId>,
     finished: Option<CheckpointId>,
+    savepoints: BTreeMap<String, MemorySavepoint>,
+    /// The paths of savepoints that go with a checkpoint.
+    claimed: BTreeMap<CheckpointId, String>,
+}
+
+/// A savepoint in memory.
+#[derive(Clone, Debug, Default)]
+pub struct MemorySavepoint {
+    manifest: Vec<u8>,
+    segments: BTreeMap<SegmentId, Arc<[u8]>>,
+    committed: bool,
+}
+
+impl SnapshotSource for MemorySavepoint {
+    fn read_manifest(&self) -> Result<Vec<u8>, StorageError> {
+        Ok(self.manifest.clone())
+    }
+
+    fn is_committed(&self) -> Result<bool, StorageError> {
+        Ok(self.committed)
+    }
+
+    fn open_segment(&self, id: SegmentId) -> Result<Box<dyn SegmentSource>, StorageError> {
+        let bytes = self.segments.get(&id).cloned().ok_or_else(|| not_found("segment", id))?;
+        Ok(Box::new(Stored(bytes)))
+    }
 }
 
 impl MemoryStorage {
     /// Returns an empty storage that holds segments of at most `bytes_max` bytes in all.
     pub fn new(bytes_max: u64) -> Self {
         Self { content: Arc::default(), bytes_max }
+    }
+
+    /// Returns the savepoint at a path, if there is one.
+    pub fn savepoint(&self, path: &str) -> Option<MemorySavepoint> {
+        self.content().savepoints.get(path).cloned()
     }
 
     fn content(&self) -> MutexGuard<'_, Content> {
@@ -108,6 +141,9 @@ impl CheckpointStorage for MemoryStorage {
 
     fn delete_checkpoint(&self, id: CheckpointId) -> Result<(), StorageError> {
         let mut content = self.content();
+        if let Some(path) = content.claimed.remove(&id) {
+            content.savepoints.remove(&path);
+        }
         content.manifests.remove(&id);
         content.committed.remove(&id);
         Ok(())
@@ -137,6 +173,39 @@ impl CheckpointStorage for MemoryStorage {
 
     fn clear_finished(&self) -> Result<(), StorageError> {
         self.content().finished = None;
+        Ok(())
+    }
+
+    fn publish_savepoint(&self, attempt: Attempt, savepoint: NewSavepoint<'_>) -> Result<(), StorageError> {
+        self.check_fence(attempt)?;
+        let mut content = self.content();
+        if content.savepoints.contains_key(savepoint.path) {
+            return Err(exists("savepoint", savepoint.path));
+        }
+        let mut copy = MemorySavepoint { manifest: savepoint.manifest.to_vec(), ..MemorySavepoint::default() };
+        for id in savepoint.segments {
+            let bytes = content.segments.get(id).cloned().ok_or_else(|| not_found("segment", id))?;
+            copy.segments.insert(*id, bytes);
+        }
+        content.fence.checkpoint = content.fence.checkpoint.max(savepoint.checkpoint.0);
+        content.savepoints.insert(savepoint.path.to_owned(), copy);
+        Ok(())
+    }
+
+    fn mark_savepoint_committed(&self, path: &str, _: CheckpointId) -> Result<(), StorageError> {
+        let mut content = self.content();
+        let savepoint = content.savepoints.get_mut(path).ok_or_else(|| not_found("savepoint", path))?;
+        savepoint.committed = true;
+        Ok(())
+    }
+
+    fn delete_savepoint(&self, path: &str) -> Result<(), StorageError> {
+        self.content().savepoints.remove(path);
+        Ok(())
+    }
+
+    fn claim_savepoint(&self, path: &str, for_checkpoint: CheckpointId) -> Result<(), StorageError> {
+        self.content().claimed.insert(for_checkpoint, path.to_owned());
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! Checkpoints: their files, when they are taken, and what is restored from them.
 
+pub mod adopt;
 pub mod apply;
 pub mod chains;
 pub mod config;

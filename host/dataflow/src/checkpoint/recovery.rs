@@ -20,6 +20,37 @@ pub struct RecoverOptions {
     pub verify: bool,
 }
 
+/// The attempts that a process has begun. Kept by whoever calls [`recover`], for as long as the process lives: a storage
+/// that a newer attempt owns has been taken over by another process, and is not taken back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Claim {
+    /// The newest attempt that it has begun, or may have.
+    newest: Option<Attempt>,
+}
+
+impl Claim {
+    /// Checks that no other process has taken the job over. Called before anything is deleted.
+    ///
+    /// # Errors
+    /// [`StorageError`], of kind [`StorageErrorKind::Fenced`] if one has.
+    pub fn check(&self, storage: &dyn CheckpointStorage) -> Result<(), StorageError> {
+        self.check_against(storage.fence()?)
+    }
+
+    fn check_against(&self, fence: Fence) -> Result<(), StorageError> {
+        match self.newest {
+            Some(own) if own.0 < fence.attempt => {
+                let message = format!(
+                    "attempt {own} was the newest of this process, and attempt {} has begun: another process has taken the job over",
+                    fence.attempt
+                );
+                Err(StorageError::new(StorageErrorKind::Fenced, message))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
 /// What a new attempt begins with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
@@ -83,12 +114,13 @@ impl RecoverError {
     }
 }
 
-/// Begins a new attempt: raises the fence and finds the restore point. Blocks.
+/// Begins a new attempt: raises the fence and finds the restore point. Blocks. The first attempt of a process takes the
+/// job over from whoever had it; a later one only continues what is still its own.
 ///
 /// # Errors
-/// [`RecoverError`].
-pub fn recover(storage: &dyn CheckpointStorage, options: RecoverOptions) -> Result<Recovery, RecoverError> {
-    let fence = raise(storage)?;
+/// [`RecoverError`]; its storage error is of kind [`StorageErrorKind::Fenced`] if another process has taken over.
+pub fn recover(storage: &dyn CheckpointStorage, options: RecoverOptions, claim: &mut Claim) -> Result<Recovery, RecoverError> {
+    let fence = raise(storage, claim)?;
     let mut recovery = Recovery {
         attempt: Attempt(fence.attempt),
         next_checkpoint: CheckpointId(fence.checkpoint + 1),
@@ -103,6 +135,12 @@ pub fn recover(storage: &dyn CheckpointStorage, options: RecoverOptions) -> Resu
         storage.clear_finished()?;
     }
     recovery.finished = storage.finished()?;
+    let newest = storage.manifests()?.last().copied();
+    if recovery.finished.is_some_and(|finished| newest.is_some_and(|newest| newest > finished)) {
+        // The job was begun again from a savepoint after it had finished: the mark is of the run before.
+        storage.clear_finished()?;
+        recovery.finished = None;
+    }
     let all_readable = choose(storage, options, &mut recovery)?;
     if let Err(error) = sweep(storage, &mut recovery, all_readable) {
         recovery.notices.push(format!("files that are not needed could not be removed: {error}"));
@@ -110,13 +148,16 @@ pub fn recover(storage: &dyn CheckpointStorage, options: RecoverOptions) -> Resu
     Ok(recovery)
 }
 
-/// Raises the fence above everything in the storage.
-fn raise(storage: &dyn CheckpointStorage) -> Result<Fence, StorageError> {
+/// Raises the fence above everything in the storage, unless it belongs to another process by now.
+pub(super) fn raise(storage: &dyn CheckpointStorage, claim: &mut Claim) -> Result<Fence, StorageError> {
     let fence = storage.fence()?;
+    claim.check_against(fence)?;
     let used = storage.manifests()?.into_iter().chain(storage.segments()?.into_iter().map(|segment| segment.checkpoint));
     let checkpoint = used.chain(storage.finished()?).map(|id| id.0).fold(fence.checkpoint, u64::max);
     let attempt = storage.segments()?.into_iter().map(|segment| segment.attempt.0).fold(fence.attempt, u64::max);
     let fence = Fence { attempt: attempt + 1, checkpoint };
+    // Even if the storage says that it failed, it may have happened.
+    claim.newest = Some(Attempt(fence.attempt));
     storage.raise_fence(fence)?;
     Ok(fence)
 }
@@ -271,23 +312,44 @@ mod tests {
 
     const VERIFY: RecoverOptions = RecoverOptions { fresh: false, allow_rewind: false, verify: true };
 
+    /// A process begins.
+    fn begin(storage: &MemoryStorage, options: RecoverOptions) -> Result<Recovery, RecoverError> {
+        recover(storage, options, &mut Claim::default())
+    }
+
+    #[test]
+    fn a_process_does_not_take_back_what_another_has_taken_over() {
+        let storage = storage();
+        let (mut first, mut second) = (Claim::default(), Claim::default());
+        assert_eq!(recover(&storage, VERIFY, &mut first).unwrap().attempt, Attempt(2));
+        assert_eq!(recover(&storage, VERIFY, &mut first).unwrap().attempt, Attempt(3), "a restart within the process");
+        first.check(&storage).unwrap();
+        assert_eq!(recover(&storage, VERIFY, &mut second).unwrap().attempt, Attempt(4));
+        let error = recover(&storage, VERIFY, &mut first).unwrap_err();
+        assert!(!error.is_transient());
+        assert!(error.to_string().contains("attempt 3 was the newest of this process, and attempt 4 has begun"), "{error}");
+        assert_eq!(first.check(&storage).unwrap_err().kind, StorageErrorKind::Fenced);
+        second.check(&storage).unwrap();
+        assert_eq!(storage.fence().unwrap().attempt, 4, "the fence stays where it is");
+    }
+
     #[test]
     fn the_newest_checkpoint_is_restored_and_orphans_go() {
         let storage = storage();
-        let recovery = recover(&storage, VERIFY).unwrap();
+        let recovery = begin(&storage, VERIFY).unwrap();
         assert_eq!((recovery.attempt, recovery.next_checkpoint), (Attempt(2), CheckpointId(4)));
         let newest = recovery.newest.unwrap();
         assert_eq!((newest.manifest.checkpoint, newest.committed), (CheckpointId(2), false));
         assert_eq!(segment_ids(&storage).iter().map(|id| id.checkpoint.0).collect::<Vec<_>>(), [1, 2]);
         assert!(storage.check_fence(Attempt(1)).is_err(), "the attempt before is fenced");
-        assert_eq!(recover(&storage, VERIFY).unwrap().next_checkpoint, CheckpointId(4), "ids of orphans stay used");
+        assert_eq!(begin(&storage, VERIFY).unwrap().next_checkpoint, CheckpointId(4), "ids of orphans stay used");
     }
 
     #[test]
     fn a_damaged_newest_checkpoint_is_refused_and_stays() {
         let storage = storage();
         damage(&storage, 2);
-        let error = recover(&storage, VERIFY).unwrap_err();
+        let error = begin(&storage, VERIFY).unwrap_err();
         assert!(!error.is_transient());
         assert!(error.to_string().contains("checkpoint 2 cannot be restored: segment 2-1-0 is damaged"), "{error}");
         assert_eq!(segment_ids(&storage).len(), 3, "nothing was deleted");
@@ -297,12 +359,12 @@ mod tests {
     fn going_back_must_be_allowed_and_is_reported() {
         let storage = storage();
         damage(&storage, 2);
-        let recovery = recover(&storage, RecoverOptions { allow_rewind: true, ..VERIFY }).unwrap();
+        let recovery = begin(&storage, RecoverOptions { allow_rewind: true, ..VERIFY }).unwrap();
         let newest = recovery.newest.unwrap();
         assert_eq!((newest.manifest.checkpoint, newest.committed), (CheckpointId(1), true));
         assert!(recovery.notices[0].contains("checkpoint 2 is skipped"), "{:?}", recovery.notices);
         damage(&storage, 1);
-        let error = recover(&storage, RecoverOptions { allow_rewind: true, ..VERIFY }).unwrap_err();
+        let error = begin(&storage, RecoverOptions { allow_rewind: true, ..VERIFY }).unwrap_err();
         assert!(matches!(error, RecoverError::NothingLeft { checkpoint: CheckpointId(1), .. }), "{error}");
     }
 
@@ -310,7 +372,7 @@ mod tests {
     fn an_unreadable_manifest_keeps_all_segments() {
         let storage = storage();
         storage.publish_manifest(Attempt(1), CheckpointId(9), b"half a manif").unwrap();
-        let recovery = recover(&storage, RecoverOptions { allow_rewind: true, ..VERIFY }).unwrap();
+        let recovery = begin(&storage, RecoverOptions { allow_rewind: true, ..VERIFY }).unwrap();
         assert_eq!(recovery.newest.unwrap().manifest.checkpoint, CheckpointId(2));
         assert_eq!(segment_ids(&storage).len(), 3);
         assert_eq!(recovery.next_checkpoint, CheckpointId(10));
@@ -320,8 +382,8 @@ mod tests {
     fn a_fresh_start_deletes_everything_but_the_counters() {
         let storage = storage();
         storage.mark_finished(CheckpointId(7)).unwrap();
-        assert_eq!(recover(&storage, VERIFY).unwrap().finished, Some(CheckpointId(7)));
-        let recovery = recover(&storage, RecoverOptions { fresh: true, ..VERIFY }).unwrap();
+        assert_eq!(begin(&storage, VERIFY).unwrap().finished, Some(CheckpointId(7)));
+        let recovery = begin(&storage, RecoverOptions { fresh: true, ..VERIFY }).unwrap();
         assert_eq!((recovery.finished, recovery.newest), (None, None));
         assert_eq!((recovery.attempt, recovery.next_checkpoint), (Attempt(3), CheckpointId(8)));
         assert!(segment_ids(&storage).is_empty());

@@ -67,6 +67,57 @@ impl<S: SegmentSource + ?Sized> SegmentSource for Box<S> {
     }
 }
 
+/// One checkpoint or savepoint, wherever it is. Only read.
+pub trait SnapshotSource {
+    /// Reads its manifest.
+    ///
+    /// # Errors
+    /// [`StorageError`], of kind [`StorageErrorKind::NotFound`] if there is none.
+    fn read_manifest(&self) -> Result<Vec<u8>, StorageError>;
+
+    /// Whether all its transactions are known to be committed.
+    ///
+    /// # Errors
+    /// [`StorageError`].
+    fn is_committed(&self) -> Result<bool, StorageError>;
+
+    /// Opens a file of state.
+    ///
+    /// # Errors
+    /// [`StorageError`], of kind [`StorageErrorKind::NotFound`] if there is none.
+    fn open_segment(&self, id: SegmentId) -> Result<Box<dyn SegmentSource>, StorageError>;
+}
+
+/// A checkpoint of a storage.
+pub struct StoredCheckpoint<'a>(pub &'a dyn CheckpointStorage, pub CheckpointId);
+
+impl SnapshotSource for StoredCheckpoint<'_> {
+    fn read_manifest(&self) -> Result<Vec<u8>, StorageError> {
+        self.0.read_manifest(self.1)
+    }
+
+    fn is_committed(&self) -> Result<bool, StorageError> {
+        self.0.is_committed(self.1)
+    }
+
+    fn open_segment(&self, id: SegmentId) -> Result<Box<dyn SegmentSource>, StorageError> {
+        self.0.open_segment(id)
+    }
+}
+
+/// A savepoint that is to exist.
+#[derive(Clone, Copy, Debug)]
+pub struct NewSavepoint<'a> {
+    /// Its id. From then on no checkpoint may have it, in this process or a later one.
+    pub checkpoint: CheckpointId,
+    /// Where it goes. Nothing is there.
+    pub path: &'a str,
+    /// What it names: synced, and kept where they are.
+    pub segments: &'a [SegmentId],
+    /// Its manifest.
+    pub manifest: &'a [u8],
+}
+
 /// Keeps the checkpoints of one job, for one process at a time.
 pub trait CheckpointStorage: Send + Sync {
     /// Returns the counters as they were last made durable.
@@ -138,7 +189,8 @@ pub trait CheckpointStorage: Send + Sync {
     /// [`StorageError`], of kind [`StorageErrorKind::NotFound`] if there is none.
     fn read_manifest(&self, id: CheckpointId) -> Result<Vec<u8>, StorageError>;
 
-    /// Deletes a checkpoint's manifest and its mark, durably, but no segment. A missing one is fine.
+    /// Deletes a checkpoint's manifest and its marks, durably, but no segment; and before that the savepoint that was
+    /// claimed for it. A missing one is fine.
     ///
     /// # Errors
     /// [`StorageError`].
@@ -173,6 +225,31 @@ pub trait CheckpointStorage: Send + Sync {
     /// # Errors
     /// [`StorageError`].
     fn clear_finished(&self) -> Result<(), StorageError>;
+
+    /// Makes a savepoint exist: checks the fence, then writes copies of its segments and at last its manifest, all of it
+    /// durable. It refers to nothing outside of its path. On an error nothing is left of it, as far as that can be.
+    ///
+    /// # Errors
+    /// [`StorageError`], of kind [`StorageErrorKind::Exists`] if there is something at its path.
+    fn publish_savepoint(&self, attempt: Attempt, savepoint: NewSavepoint<'_>) -> Result<(), StorageError>;
+
+    /// Notes durably in a savepoint that all its transactions have been committed.
+    ///
+    /// # Errors
+    /// [`StorageError`].
+    fn mark_savepoint_committed(&self, path: &str, id: CheckpointId) -> Result<(), StorageError>;
+
+    /// Deletes a savepoint, manifest first. A missing one is fine.
+    ///
+    /// # Errors
+    /// [`StorageError`].
+    fn delete_savepoint(&self, path: &str) -> Result<(), StorageError>;
+
+    /// Notes durably that the savepoint at `path` is to go when a checkpoint, which is not published yet, is deleted.
+    ///
+    /// # Errors
+    /// [`StorageError`].
+    fn claim_savepoint(&self, path: &str, for_checkpoint: CheckpointId) -> Result<(), StorageError>;
 
     /// Removes what a process that died left half written (never a synced segment or a manifest) and returns how many
     /// files those were.

@@ -29,6 +29,9 @@ pub enum FailureCause {
         /// Why the last one did.
         last: String,
     },
+    /// The savepoint that the job was to stop with could not be taken: its sources had stopped for it.
+    #[error("savepoint-failed: {0}")]
+    Savepoint(String),
     /// The storage of checkpoints failed.
     #[error("storage: {message}")]
     Storage {
@@ -77,7 +80,7 @@ impl FailureCause {
                     FailureClass::Permanent
                 }
             }
-            Self::Checkpoints { .. } => FailureClass::Transient,
+            Self::Checkpoints { .. } | Self::Savepoint(_) => FailureClass::Transient,
             Self::Host(_) => FailureClass::MayRepeat,
             Self::Restore(_) => FailureClass::Permanent,
             Self::Fenced(_) => FailureClass::Fenced,
@@ -90,6 +93,7 @@ impl FailureCause {
             Self::Guest(fault) => fault.code.name(),
             Self::Connector { code, .. } => code,
             Self::Checkpoints { .. } => "checkpoint-failures",
+            Self::Savepoint(_) => "savepoint-failed",
             Self::Storage { .. } => "storage",
             Self::Fenced(_) => "fenced",
             Self::Restore(_) => "restore",

@@ -27,6 +27,8 @@ pub(super) struct Backing {
     failure: StoreFailure,
     /// The checkpoint whose state the store held when it was opened; `None` if it was emptied.
     resumed: Option<CheckpointId>,
+    /// Whether the restore changed what the checkpoint holds: then the store is no copy of it.
+    pub(super) converted: bool,
     /// Where eviction goes on: slot and position of the group.
     hand: (usize, usize),
     /// How many groups in a row had nothing to evict, and how many entries had been read by then.
@@ -75,7 +77,8 @@ impl SubtaskState {
             }
         }
         let identity = identity.to_vec();
-        self.backing = Some(Backing { store, memory_bytes, identity, failure, resumed, hand: (0, 0), idle: 0, loaded: 0 });
+        let (converted, hand, idle, loaded) = (false, (0, 0), 0, 0);
+        self.backing = Some(Backing { store, memory_bytes, identity, failure, resumed, converted, hand, idle, loaded });
         Ok(resumed)
     }
 
@@ -110,7 +113,8 @@ impl SubtaskState {
         }
         let identity = self.backing.as_ref().map(|backing| backing.identity.clone()).unwrap_or_default();
         let accounts = Some(self.accounts());
-        let mut mark = Mark::new(&identity, restored);
+        let converted = self.backing.as_ref().is_some_and(|backing| backing.converted);
+        let mut mark = Mark::new(&identity, restored.filter(|_| !converted));
         mark.accounts = accounts;
         mark.write(&*store)
     }

@@ -180,6 +180,7 @@ impl SlotRestore {
         if self.deal == Deal::InPlace {
             // Values that got or lost their stamps cannot be continued.
             let continues = self.was.is_some() == is.is_some();
+            state.backing.iter_mut().for_each(|backing| backing.converted |= !continues);
             let owned = if kind.is_keyed() { state.owner.groups.clone() } else { subtask..subtask + 1 };
             for (group, deltas, delta_bytes) in groups.into_iter().filter(|(group, ..)| owned.contains(&group.0)) {
                 match &mut slot.table {

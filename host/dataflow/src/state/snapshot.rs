@@ -70,26 +70,34 @@ struct GroupSection {
 }
 
 impl<I: Index> Table<I> {
-    /// Freezes the table at the cut of a checkpoint. Costs the same whatever its size, but for a word a key group.
-    pub(super) fn begin_snapshot(&mut self, checkpoint: CheckpointId, now: ProcessingTime) {
+    /// Freezes the table at the cut of a checkpoint. Costs the same whatever its size, but for a word a key group. A
+    /// `full` snapshot holds every group in full and is never built upon: it closes an interval like any other, which
+    /// stays listed for the next increment, and no group gets a base by it.
+    pub(super) fn begin_snapshot(&mut self, checkpoint: CheckpointId, now: ProcessingTime, full: bool) {
         let cut = self.close_interval(checkpoint);
         let mut bases = Vec::new();
-        let mut renewals = self.renewals();
+        let (mut renewals, is_stored) = (self.renewals(), self.cold.is_some());
         let mut groups = Vec::with_capacity(self.groups.len());
         for (position, group) in self.groups.iter_mut().enumerate() {
-            let is_due = needs_base(position, group) && (!group.has_base || renewals > 0);
-            renewals -= usize::from(is_due && group.has_base);
+            let is_due = full || (needs_base(position, group) && (!group.has_base || renewals > 0));
+            renewals = renewals.saturating_sub(usize::from(is_due && group.has_base));
             let kind = if is_due { SectionKind::Base } else { SectionKind::Delta };
-            if kind == SectionKind::Base && (group.may_be_stored || !group.index.is_empty()) {
+            // What a full snapshot lacks is empty: nothing comes before it.
+            let is_news = !group.index.is_empty() || (group.may_be_stored && (!full || is_stored));
+            if kind == SectionKind::Base && is_news {
                 bases.push(u16::try_from(position).expect("at most 32,768 groups"));
-                group.may_be_stored = true;
+                group.may_be_stored |= !full;
             }
             groups.push(GroupSection { kind, done: false, bytes: Vec::new(), entries: 0, blocks: 0, written_bytes: 0 });
         }
-        let lists = self.unconfirmed.iter().map(|interval| (interval.cut, Rc::clone(&interval.dirty))).collect();
-        let clears = self.unconfirmed.iter().map(|interval| Rc::clone(&interval.clears)).collect();
-        let interval = self.unconfirmed.back_mut().expect("just closed");
-        interval.bases.clone_from(&bases);
+        let (mut lists, mut clears) = (Vec::new(), Vec::new());
+        if !full {
+            lists.extend(self.unconfirmed.iter().map(|interval| (interval.cut, Rc::clone(&interval.dirty))));
+            clears.extend(self.unconfirmed.iter().map(|interval| Rc::clone(&interval.clears)));
+            if let Some(interval) = self.unconfirmed.back_mut() {
+                interval.bases.clone_from(&bases);
+            }
+        }
         let block_bytes = (OPEN_BLOCKS_BYTES / self.groups.len().max(1)).clamp(1 << 10, BLOCK_BYTES);
         self.collecting.push(Collecting {
             checkpoint,

@@ -252,11 +252,12 @@ impl SubtaskState {
         TableKey { bytes: &[], hash: self.hasher.hash(&[]), group: KeyGroup(self.owner.subtask) }
     }
 
-    /// Freezes the state at the cut of a checkpoint.
-    pub fn begin_snapshot(&mut self, checkpoint: CheckpointId) {
+    /// Freezes the state at the cut of a checkpoint. `full`: all of it, whatever earlier checkpoints hold, and later
+    /// increments do not build upon it unless [`Self::confirm`] is called for it.
+    pub fn begin_snapshot(&mut self, checkpoint: CheckpointId, full: bool) {
         let now = self.now;
         self.keep_accounts(checkpoint);
-        self.slots.iter_mut().for_each(|slot| on_table!(&mut slot.table, table => table.begin_snapshot(checkpoint, now)));
+        self.slots.iter_mut().for_each(|slot| on_table!(&mut slot.table, table => table.begin_snapshot(checkpoint, now, full)));
     }
 
     /// Whether frozen entries wait to be encoded.

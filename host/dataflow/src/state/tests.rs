@@ -26,6 +26,8 @@ enum Action {
     /// One call: puts (with the value's length) and deletes of keys.
     Call(Vec<(u8, Option<u16>)>),
     Begin,
+    /// A full snapshot beside the others, on which nothing builds.
+    BeginFull,
     Collect(usize),
     Complete,
     /// The task hears of the newest completed checkpoint: at any time after it, or never.
@@ -39,6 +41,7 @@ fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
         6 => prop::collection::vec((any::<u8>(), prop::option::weighted(0.7, length)), 1..30).prop_map(Action::Call),
         3 => Just(Action::Begin),
+        1 => Just(Action::BeginFull),
         4 => (1..60_usize).prop_map(Action::Collect),
         3 => Just(Action::Complete),
         2 => Just(Action::Confirm),
@@ -54,6 +57,29 @@ struct Completed {
     state: Map,
 }
 
+impl Completed {
+    /// Takes over what a snapshot wrote.
+    fn append(&mut self, blocks: Vec<StateBlock>) {
+        let mut sections: BTreeMap<u16, (SectionKind, Vec<StateBlock>)> = BTreeMap::new();
+        for block in blocks {
+            let section = sections.entry(block.group.0).or_insert((block.kind, vec![]));
+            assert_eq!(section.0, block.kind);
+            section.1.push(block);
+        }
+        for (group, section) in sections {
+            let chain = self.chains.entry(group).or_default();
+            if section.0 == SectionKind::Base {
+                chain.clear();
+            }
+            chain.push(section);
+        }
+    }
+
+    fn restored(&self) -> Map {
+        contents(&restore(self))
+    }
+}
+
 struct Pending {
     id: CheckpointId,
     blocks: Vec<StateBlock>,
@@ -64,6 +90,7 @@ struct World {
     state: SubtaskState,
     live: Map,
     pending: Vec<Pending>,
+    full: Vec<Pending>,
     completed: Completed,
     completed_id: Option<CheckpointId>,
     last_id: u64,
@@ -98,8 +125,9 @@ fn empty_state() -> SubtaskState {
 
 impl World {
     fn new() -> Self {
-        let completed = Completed::default();
-        Self { state: empty_state(), live: Map::new(), pending: vec![], completed, completed_id: None, last_id: 0, writes: 0 }
+        let (pending, full) = (vec![], vec![]);
+        let (state, live, completed) = (empty_state(), Map::new(), Completed::default());
+        Self { state, live, pending, full, completed, completed_id: None, last_id: 0, writes: 0 }
     }
 
     fn call(&mut self, changes: &[(u8, Option<u16>)]) {
@@ -136,11 +164,18 @@ impl World {
 
     fn collect(&mut self, budget: usize) {
         self.state.reap_some(budget);
-        let pending = &mut self.pending;
+        let (pending, full) = (&mut self.pending, &mut self.full);
         self.state.collect_some(budget, &mut |id, block| {
-            let of = pending.iter_mut().find(|pending| pending.id == id).expect("no block of a dropped snapshot");
-            of.blocks.push(block);
+            let of = pending.iter_mut().chain(&mut *full).find(|pending| pending.id == id);
+            of.expect("no block of a dropped snapshot").blocks.push(block);
         });
+        while let Some(at) = self.full.iter().position(|full| !self.state.is_collecting_for(full.id)) {
+            let full = self.full.remove(at);
+            let mut completed = Completed::default();
+            completed.append(full.blocks);
+            assert!(completed.chains.values().flatten().all(|section| section.0 == SectionKind::Base));
+            assert_eq!(completed.restored(), full.state, "a full snapshot stands on its own");
+        }
     }
 
     /// Completes the newest snapshot and subsumes the older ones.
@@ -153,22 +188,10 @@ impl World {
         }
         let pending = self.pending.pop().unwrap();
         self.pending.drain(..).for_each(|older| self.state.drop_snapshot(older.id));
-        let mut sections: BTreeMap<u16, (SectionKind, Vec<StateBlock>)> = BTreeMap::new();
-        for block in pending.blocks {
-            let section = sections.entry(block.group.0).or_insert((block.kind, vec![]));
-            assert_eq!(section.0, block.kind);
-            section.1.push(block);
-        }
-        for (group, section) in sections {
-            let chain = self.completed.chains.entry(group).or_default();
-            if section.0 == SectionKind::Base {
-                chain.clear();
-            }
-            chain.push(section);
-        }
+        self.completed.append(pending.blocks);
         self.completed.state = pending.state;
         self.completed_id = Some(newest);
-        assert_eq!(contents(&restore(&self.completed)), self.completed.state);
+        assert_eq!(self.completed.restored(), self.completed.state);
     }
 
     fn step(&mut self, action: &Action) {
@@ -177,10 +200,16 @@ impl World {
             Action::Begin if self.pending.len() < 3 => {
                 self.last_id += 1;
                 let id = CheckpointId(self.last_id);
-                self.state.begin_snapshot(id);
+                self.state.begin_snapshot(id, false);
                 self.pending.push(Pending { id, blocks: vec![], state: self.live.clone() });
             }
-            Action::Begin => {}
+            Action::BeginFull if self.full.len() < 2 => {
+                self.last_id += 1;
+                let id = CheckpointId(self.last_id);
+                self.state.begin_snapshot(id, true);
+                self.full.push(Pending { id, blocks: vec![], state: self.live.clone() });
+            }
+            Action::Begin | Action::BeginFull => {}
             Action::Collect(budget) => self.collect(*budget),
             Action::Complete => self.complete(),
             Action::Confirm => self.completed_id.iter().for_each(|id| self.state.confirm(*id)),
@@ -193,6 +222,7 @@ impl World {
                 self.state = restore(&self.completed);
                 self.live = self.completed.state.clone();
                 self.pending.clear();
+                self.full.clear();
                 // The new task begins with that checkpoint; nobody tells it again.
                 self.completed_id = None;
             }
@@ -267,6 +297,26 @@ fn increments_of_an_aborted_checkpoint_are_in_the_next() {
     world.step(&Action::Begin);
     world.complete_and_confirm();
     assert_eq!(world.completed.state.len(), 1);
+}
+
+#[test]
+fn a_full_snapshot_changes_nothing_about_the_next_increment() {
+    let mut world = World::new();
+    let all: Vec<_> = (0..=255).map(|key| (key, Some(16))).collect();
+    world.call(&all);
+    world.step(&Action::Begin);
+    world.complete_and_confirm();
+    world.call(&[(1, Some(1))]);
+    world.step(&Action::BeginFull);
+    world.call(&[(2, Some(2))]);
+    world.step(&Action::Begin);
+    while world.state.is_collecting() {
+        world.collect(10);
+    }
+    assert!(world.full.is_empty(), "it is complete, and was compared");
+    let changed: u32 = world.pending[0].blocks.iter().map(|block| block.entries).sum();
+    assert_eq!(changed, 2, "what was written before the full snapshot and after it, and nothing else");
+    world.complete_and_confirm();
 }
 
 #[test]

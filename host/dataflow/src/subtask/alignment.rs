@@ -22,6 +22,8 @@ pub struct BarrierAlignment {
     channels: Vec<Channel>,
     /// The checkpoint that is being aligned.
     current: Option<CheckpointId>,
+    /// Whether that one is full.
+    full: bool,
     /// The highest checkpoint that was snapshotted or given up.
     handled: Option<CheckpointId>,
     /// Checkpoints above `handled` that will not complete.
@@ -35,12 +37,14 @@ pub struct Aligned {
     pub aborted: Option<CheckpointId>,
     /// Every channel is at the cut of this checkpoint: take the snapshot before anything else is read.
     pub snapshot: Option<CheckpointId>,
+    /// Whether that snapshot holds all state.
+    pub full: bool,
 }
 
 impl BarrierAlignment {
     /// Returns the alignment of so many open channels.
     pub fn new(channels: usize) -> Self {
-        Self { channels: vec![Channel::Open; channels], current: None, handled: None, aborted: BTreeSet::new() }
+        Self { channels: vec![Channel::Open; channels], current: None, full: false, handled: None, aborted: BTreeSet::new() }
     }
 
     /// Whether a channel may be read.
@@ -62,7 +66,7 @@ impl BarrierAlignment {
     pub fn barrier(&mut self, channel: usize, barrier: Barrier) -> Aligned {
         let id = barrier.checkpoint;
         if barrier.cancelled {
-            return Aligned { aborted: self.give_up(id), snapshot: None };
+            return Aligned { aborted: self.give_up(id), ..Aligned::default() };
         }
         let is_old = self.handled.is_some_and(|handled| id <= handled) || self.current.is_some_and(|current| id < current);
         if is_old || self.aborted.contains(&id) {
@@ -72,15 +76,15 @@ impl BarrierAlignment {
             Some(current) if current < id => self.give_up(current),
             _ => None,
         };
-        self.current = Some(id);
+        (self.current, self.full) = (Some(id), barrier.full);
         self.channels[channel] = Channel::Blocked;
-        Aligned { aborted, snapshot: self.complete() }
+        Aligned { aborted, ..self.complete() }
     }
 
     /// `channel` has ended: it counts as aligned for every checkpoint.
     pub fn end(&mut self, channel: usize) -> Aligned {
         self.channels[channel] = Channel::Ended;
-        Aligned { aborted: None, snapshot: self.complete() }
+        self.complete()
     }
 
     /// Gives up every checkpoint up to `id`: its channel will deliver none of their barriers. Returns `id` if it had not
@@ -114,15 +118,13 @@ impl BarrierAlignment {
         self.aborted.retain(|aborted| *aborted > id);
     }
 
-    fn complete(&mut self) -> Option<CheckpointId> {
-        let id = self.current?;
-        if self.channels.contains(&Channel::Open) {
-            return None;
-        }
-        self.current = None;
+    fn complete(&mut self) -> Aligned {
+        let Some(id) = self.current.take_if(|_| !self.channels.contains(&Channel::Open)) else {
+            return Aligned::default();
+        };
         self.set_handled(id);
         self.release();
-        Some(id)
+        Aligned { aborted: None, snapshot: Some(id), full: self.full }
     }
 
     fn release(&mut self) {
@@ -150,11 +152,11 @@ mod tests {
     use super::*;
 
     fn barrier(id: u64) -> Barrier {
-        Barrier { checkpoint: CheckpointId(id), cancelled: false }
+        Barrier { checkpoint: CheckpointId(id), full: false, cancelled: false }
     }
 
     fn outcome(aborted: Option<u64>, snapshot: Option<u64>) -> Aligned {
-        Aligned { aborted: aborted.map(CheckpointId), snapshot: snapshot.map(CheckpointId) }
+        Aligned { aborted: aborted.map(CheckpointId), snapshot: snapshot.map(CheckpointId), full: false }
     }
 
     fn blocked(alignment: &BarrierAlignment) -> Vec<usize> {
@@ -186,10 +188,22 @@ mod tests {
     }
 
     #[test]
+    fn a_full_snapshot_is_one_to_its_last_barrier_or_the_end_of_a_channel() {
+        for ends in [false, true] {
+            let mut alignment = BarrierAlignment::new(2);
+            let full = Barrier { full: true, ..barrier(1) };
+            assert_eq!(alignment.barrier(0, full), outcome(None, None));
+            let aligned = if ends { alignment.end(1) } else { alignment.barrier(1, full) };
+            assert_eq!(aligned, Aligned { full: true, ..outcome(None, Some(1)) });
+            assert!(!alignment.barrier(0, barrier(2)).full);
+        }
+    }
+
+    #[test]
     fn a_cancelled_barrier_releases_and_later_ones_of_that_id_are_ignored() {
         let mut alignment = BarrierAlignment::new(3);
         alignment.barrier(0, barrier(5));
-        let cancelled = Barrier { checkpoint: CheckpointId(5), cancelled: true };
+        let cancelled = Barrier { checkpoint: CheckpointId(5), full: false, cancelled: true };
         assert_eq!(alignment.barrier(1, cancelled), outcome(Some(5), None));
         assert_eq!(alignment.barrier(1, cancelled), outcome(None, None), "given up once");
         assert_eq!(alignment.barrier(2, barrier(5)), outcome(None, None));

@@ -107,7 +107,7 @@ impl Chain {
     /// Takes the nodes' part of a snapshot.
     pub(super) fn snapshot(
         &mut self,
-        checkpoint: CheckpointId,
+        (checkpoint, full): (CheckpointId, bool),
         subtasks: &mut Vec<SubtaskSnapshot>,
         prepared: &mut Vec<Prepared>,
     ) -> Result<(), TaskFailure> {
@@ -115,7 +115,7 @@ impl Chain {
             subtasks.push(match node {
                 Node::Operator(operator) => {
                     if let Some(state) = &operator.state {
-                        state.borrow_mut().begin_snapshot(checkpoint);
+                        state.borrow_mut().begin_snapshot(checkpoint, full);
                     }
                     let part = SubtaskPart::Operator { slots: operator.descriptor().slots.clone() };
                     let (id, watermark, finished) = (operator.id.clone(), operator.watermark, operator.finished);
@@ -203,19 +203,13 @@ impl Chain {
     pub(super) fn count(&self, counters: &mut TaskCounters) {
         for node in &self.nodes {
             match node {
-                Node::Operator(operator) => {
-                    let usage = operator.usage();
-                    counters.fuel += usage.fuel;
-                    counters.guest_memory_bytes = counters.guest_memory_bytes.max(usage.memory_peak_bytes);
-                }
+                Node::Operator(operator) => counters.operators.push(operator.counters()),
                 Node::Sink(sink) => {
                     counters.sink_records += sink.records_in;
                     counters.sink_bytes += sink.bytes_in;
                 }
             }
         }
-        counters.state_entries = self.states().map(|state| state.entries()).sum();
-        counters.state_bytes = self.states().map(|state| state.memory_bytes()).sum();
     }
 }
 

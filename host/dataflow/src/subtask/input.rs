@@ -34,6 +34,7 @@ pub(super) enum GateEvent {
     Idle,
     Snapshot {
         checkpoint: CheckpointId,
+        full: bool,
         alignment_us: u64,
     },
     Aborted(CheckpointId),
@@ -116,7 +117,8 @@ impl InputGate {
     fn aligned(&mut self, aligned: Aligned, now: Now) {
         self.due.extend(aligned.aborted.map(GateEvent::Aborted));
         let alignment_us = now.monotonic_us.saturating_sub(self.aligning_since_us);
-        self.due.extend(aligned.snapshot.map(|checkpoint| GateEvent::Snapshot { checkpoint, alignment_us }));
+        let full = aligned.full;
+        self.due.extend(aligned.snapshot.map(|checkpoint| GateEvent::Snapshot { checkpoint, full, alignment_us }));
     }
 
     /// A checkpoint will not complete. Returns whether it had not been handled.

@@ -6,6 +6,7 @@
 
 mod alignment;
 mod chain;
+mod counters;
 mod failure;
 mod input;
 mod operator;
@@ -20,6 +21,7 @@ use std::collections::VecDeque;
 
 pub use alignment::{Aligned, BarrierAlignment};
 pub use chain::Node;
+pub use counters::{OperatorCounters, TaskCounters};
 pub use failure::{Cause, FaultPosition, TaskFailure};
 pub use operator::{OperatorRestore, OperatorSubtask};
 pub use ports::{Now, Ports, TaskCommand, TaskEvent};
@@ -46,13 +48,15 @@ pub struct Task {
     attempt: Attempt,
     head: Head,
     chain: Chain,
-    triggers: VecDeque<(CheckpointId, bool)>,
+    triggers: VecDeque<Trigger>,
     /// Snapshots whose state is not encoded yet.
     encoding: Vec<CheckpointId>,
     /// The highest checkpoint that a source head has snapshotted.
     handled: Option<CheckpointId>,
     /// A source that reads nothing more, on request.
     stopped: bool,
+    /// A source that ends where it is, on request.
+    drained: bool,
     end: End,
 }
 
@@ -72,6 +76,13 @@ impl Head {
     pub fn gate(plan: &TaskPlan, restored: Option<Watermark>) -> Self {
         Self::Gate(Gate(InputGate::new(plan.inputs.iter().map(|input| input.port).collect(), restored)))
     }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Trigger {
+    checkpoint: CheckpointId,
+    full: bool,
+    stop: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,31 +106,6 @@ pub enum Step {
     WaitMs(u64),
 }
 
-/// What a task has done since it was made. For progress reports; not exact across restarts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TaskCounters {
-    /// Records and bytes that its source has read.
-    pub source_records: u64,
-    /// See [`Self::source_records`].
-    pub source_bytes: u64,
-    /// Records that its source skipped.
-    pub malformed: u64,
-    /// Bytes that its source has not read yet, if it knows.
-    pub remaining_bytes: Option<u64>,
-    /// Records and bytes that its sink has written.
-    pub sink_records: u64,
-    /// See [`Self::sink_records`].
-    pub sink_bytes: u64,
-    /// Keys with state, and the memory it takes.
-    pub state_entries: u64,
-    /// See [`Self::state_entries`].
-    pub state_bytes: u64,
-    /// Fuel burnt by its guests.
-    pub fuel: u64,
-    /// The largest linear memory of a guest.
-    pub guest_memory_bytes: u64,
-}
-
 impl Task {
     /// Puts a task together. `nodes` are the subtasks of the plan's chain after a source.
     pub fn new(plan: TaskPlan, attempt: Attempt, max_parallelism: MaxParallelism, head: Head, nodes: Vec<Node>) -> Self {
@@ -133,6 +119,7 @@ impl Task {
             encoding: Vec::new(),
             handled: None,
             stopped: false,
+            drained: false,
             end: End::Running,
         }
     }
@@ -145,10 +132,12 @@ impl Task {
     /// Takes a command; acted on in this call, or by the next step.
     pub fn command(&mut self, command: TaskCommand) {
         match command {
-            TaskCommand::Trigger { checkpoint, stop } => self.triggers.push_back((checkpoint, stop)),
+            TaskCommand::Trigger { checkpoint, full, stop } => self.triggers.push_back(Trigger { checkpoint, full, stop }),
+            // Takes effect once the triggers before it are answered: their cuts come before the end.
+            TaskCommand::Drain => self.drained = true,
             TaskCommand::Completed(checkpoint) => self.chain.completed(checkpoint),
             TaskCommand::Aborted(checkpoint) => {
-                self.triggers.retain(|(trigger, _)| *trigger != checkpoint);
+                self.triggers.retain(|trigger| trigger.checkpoint != checkpoint);
                 if let Head::Gate(Gate(gate)) = &mut self.head
                     && gate.give_up(checkpoint)
                 {
@@ -202,7 +191,8 @@ impl Task {
         let Head::Source(source) = &mut self.head else {
             return Ok(Step::WaitForInput);
         };
-        let (step, watermark) = match source.poll(now)? {
+        let polled = if self.drained { Polled::End } else { source.poll(now)? };
+        let (step, watermark) = match polled {
             Polled::Records(batch) => {
                 let delivered = self.chain.deliver(0, batch, now);
                 match delivered {
@@ -234,7 +224,7 @@ impl Task {
             GateEvent::Records { port, batch } => drop(self.chain.deliver(port, batch, now)?),
             GateEvent::Watermark(watermark) => self.chain.watermark(watermark),
             GateEvent::Idle => self.chain.control(&StreamElement::Idle),
-            GateEvent::Snapshot { checkpoint, alignment_us } => self.snapshot(checkpoint, alignment_us, ports)?,
+            GateEvent::Snapshot { checkpoint, full, alignment_us } => self.snapshot(checkpoint, full, alignment_us, ports)?,
             GateEvent::Aborted(checkpoint) => self.cancel_downstream(checkpoint),
             GateEvent::AllEnded => self.finish(now)?,
         }
@@ -252,7 +242,7 @@ impl Task {
     /// Takes the snapshots that were asked for. Returns whether there was one.
     fn answer_triggers(&mut self, ports: &mut dyn Ports) -> Result<bool, TaskFailure> {
         let mut any = false;
-        while let Some((checkpoint, stop)) = self.triggers.pop_front() {
+        while let Some(Trigger { checkpoint, full, stop }) = self.triggers.pop_front() {
             let accepted = match &mut self.head {
                 Head::Source(_) => {
                     let is_news = self.handled.is_none_or(|handled| checkpoint > handled);
@@ -263,7 +253,7 @@ impl Task {
             };
             if accepted {
                 self.stopped |= stop;
-                self.snapshot(checkpoint, 0, ports)?;
+                self.snapshot(checkpoint, full, 0, ports)?;
                 any = true;
             }
         }
@@ -271,7 +261,13 @@ impl Task {
     }
 
     /// Takes the snapshot of a cut: nothing comes between the last record before it and the barrier. Copies no state.
-    fn snapshot(&mut self, checkpoint: CheckpointId, alignment_us: u64, ports: &mut dyn Ports) -> Result<(), TaskFailure> {
+    fn snapshot(
+        &mut self,
+        checkpoint: CheckpointId,
+        full: bool,
+        alignment_us: u64,
+        ports: &mut dyn Ports,
+    ) -> Result<(), TaskFailure> {
         let mut subtasks = Vec::with_capacity(self.plan.nodes.len());
         if let Head::Source(source) = &self.head {
             let part = SubtaskPart::Source { positions: source.positions() };
@@ -279,9 +275,9 @@ impl Task {
             subtasks.push(SubtaskSnapshot { id: source.id.clone(), watermark: source.watermark(), finished, part });
         }
         let mut prepared = Vec::new();
-        self.chain.snapshot(checkpoint, &mut subtasks, &mut prepared)?;
+        self.chain.snapshot((checkpoint, full), &mut subtasks, &mut prepared)?;
         if self.end == End::Running {
-            self.chain.control(&StreamElement::Barrier(Barrier { checkpoint, cancelled: false }));
+            self.chain.control(&StreamElement::Barrier(Barrier { checkpoint, full, cancelled: false }));
         }
         let tables = self.chain.tables().to_vec();
         let groups = if tables.is_empty() { 0..0 } else { self.plan.groups.clone() };
@@ -294,7 +290,7 @@ impl Task {
 
     fn cancel_downstream(&mut self, checkpoint: CheckpointId) {
         if self.end == End::Running {
-            self.chain.control(&StreamElement::Barrier(Barrier { checkpoint, cancelled: true }));
+            self.chain.control(&StreamElement::Barrier(Barrier { checkpoint, full: false, cancelled: true }));
         }
     }
 

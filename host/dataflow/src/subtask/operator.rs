@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::counters::OperatorCounters;
 use super::failure::{FaultPosition, TaskFailure};
 use super::ports::Now;
 use super::validate::Allowed;
@@ -82,6 +83,21 @@ impl OperatorSubtask {
     /// Returns what the guest has used.
     pub fn usage(&self) -> GuestUsage {
         self.guest.usage()
+    }
+
+    /// Returns what it has done.
+    pub(super) fn counters(&self) -> OperatorCounters {
+        let GuestUsage { calls, fuel, memory_peak_bytes } = self.usage();
+        OperatorCounters {
+            operator: self.id.operator.clone(),
+            records_in: self.records_in,
+            records_out: self.records_out,
+            calls,
+            fuel,
+            memory_peak_bytes,
+            state_entries: self.state.as_ref().map_or(0, |state| state.borrow().entries()),
+            state_bytes: self.state.as_ref().map_or(0, |state| state.borrow().memory_bytes()),
+        }
     }
 
     /// Returns the operator's descriptor.

@@ -71,9 +71,13 @@ pub enum TaskCommand {
     Trigger {
         /// The checkpoint.
         checkpoint: CheckpointId,
+        /// Whether the snapshot holds all state.
+        full: bool,
         /// Whether a source reads nothing after it.
         stop: bool,
     },
+    /// Read nothing more, and end as if the input had ended here. For sources; others wait for their channels to end.
+    Drain,
     /// A checkpoint has completed, and its transactions are committed.
     Completed(CheckpointId),
     /// A checkpoint will not complete.

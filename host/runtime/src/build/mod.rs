@@ -6,7 +6,6 @@ mod component;
 mod error;
 mod guest_crate;
 mod home;
-
 mod process;
 mod scaffold;
 mod sdk;
@@ -20,6 +19,7 @@ pub use component::{ComponentNames, names};
 pub use error::BuildError;
 pub use guest_crate::GuestCrate;
 pub use home::home;
+pub use process::interrupt;
 pub use scaffold::{Scaffolded, Template, scaffold};
 
 use stamp::{Freshness, Stamp};

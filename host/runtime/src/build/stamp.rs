@@ -83,7 +83,8 @@ impl Stamp {
     }
 
     pub(super) fn store(&self, guest: &GuestCrate) -> Result<(), BuildError> {
-        let mut text = serde_json::to_vec_pretty(self).expect("paths that cargo wrote down are UTF-8");
+        let text = serde_json::to_vec_pretty(self).map_err(std::io::Error::from);
+        let mut text = text.map_err(BuildError::io("cannot write", guest.stamp()))?;
         text.push(b'\n');
         replace(&guest.stamp(), &text)
     }
@@ -99,8 +100,9 @@ pub(super) fn remove(guest: &GuestCrate) -> Result<(), BuildError> {
 
 /// Writes a file in one step: a reader sees the old bytes or the new ones.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), BuildError> {
-    let folder = path.parent().expect("files of a crate have a folder");
-    std::fs::create_dir_all(folder).map_err(BuildError::io("cannot create", folder))?;
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(BuildError::io("cannot create", folder))?;
+    }
     let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
     let write = || {
         let mut file = std::fs::File::create(&temporary)?;

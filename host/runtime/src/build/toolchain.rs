@@ -1,12 +1,12 @@
 //! A compiler for `wasm32-unknown-unknown`: the installed one, one that rustup completes, or a private one.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::process::{self, command};
+use super::process::{self, Tool, command};
 use super::{BuildError, GuestCrate, home};
 
 const TARGET: &str = "wasm32-unknown-unknown";
@@ -66,7 +66,7 @@ impl Toolchain {
         prepare(&private)?;
         private_version(&private)
             .map(|version| Self::Private { dir: private.clone(), version })
-            .ok_or_else(|| BuildError::NoTarget(format!("the toolchain prepared in {} does not start", private.display())))
+            .ok_or_else(|| BuildError::NoTarget(does_not_start(&private)))
     }
 
     fn at_hand(dir: &Path) -> Result<Option<Self>, BuildError> {
@@ -75,7 +75,11 @@ impl Toolchain {
             return match private_version(&given) {
                 Some(version) => Ok(Some(Self::Private { dir: given, version })),
                 None => {
-                    let message = format!("COFFERDAM_GUEST_TOOLCHAIN names {}, where no prepared toolchain is", given.display());
+                    let message = format!(
+                        "COFFERDAM_GUEST_TOOLCHAIN names {0}, where no prepared toolchain is: prepare one with \
+                         `tools/guest-toolchain.sh {0}`, or unset it",
+                        given.display()
+                    );
                     Err(BuildError::NoTarget(message))
                 }
             };
@@ -104,7 +108,7 @@ impl Toolchain {
         if quiet {
             cargo.arg("--quiet");
         }
-        let run = cargo.stdout(Stdio::piped()).stderr(Stdio::inherit()).output();
+        let run = process::start(cargo.stdout(Stdio::piped()).stderr(Stdio::inherit())).and_then(Tool::output);
         let output = run.map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => BuildError::ToolMissing { tool: "cargo", advice: RUST_ADVICE },
             _ => BuildError::io("cannot run cargo in", &guest.dir)(error),
@@ -135,8 +139,8 @@ fn installed(dir: &Path) -> Option<String> {
 fn add_with_rustup(dir: &Path) -> Option<Toolchain> {
     let mut rustup = command("rustup");
     rustup.args(["target", "add", TARGET]).env_remove("RUSTUP_TOOLCHAIN").current_dir(dir).stdout(Stdio::null());
-    let mut child = rustup.spawn().ok()?;
-    let added = process::wait_at_most(&mut child, RUSTUP_TIME).ok()?.is_some_and(|status| status.success());
+    let ended = process::start(&mut rustup).ok()?.wait_at_most(RUSTUP_TIME).ok()?;
+    let added = ended.is_some_and(|status| status.success());
     if !added {
         tracing::warn!("rustup could not add {TARGET}; a private toolchain is prepared instead");
         return None;
@@ -154,23 +158,32 @@ fn private_version(dir: &Path) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
+fn does_not_start(dir: &Path) -> String {
+    format!("the toolchain prepared in {0} does not start: delete {0} to have it prepared anew", dir.display())
+}
+
 /// Runs the script; it says itself what it does and lacks.
 fn prepare(dir: &Path) -> Result<(), BuildError> {
     tracing::info!("preparing a toolchain for guests in {} (once)", dir.display());
     std::fs::create_dir_all(dir).map_err(BuildError::io("cannot create", dir))?;
-    let script = dir.join("guest-toolchain.sh");
-    std::fs::write(&script, PREPARE).map_err(BuildError::io("cannot write", &script))?;
-    let mut bash: Command = command("bash");
-    let status = bash.arg(&script).arg(dir).stdout(Stdio::null()).status().map_err(|error| match error.kind() {
+    // Not as a file: bash reads that as it goes, and another process may be preparing, too.
+    let mut bash = command("bash");
+    bash.args(["-c", PREPARE, "guest-toolchain.sh"]).arg(dir).stdout(Stdio::null());
+    let run = process::start(&mut bash).and_then(Tool::output);
+    let status = run.map(|output| output.status).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => BuildError::ToolMissing { tool: "bash", advice: "install your system's package `bash`" },
-        _ => BuildError::io("cannot run", &script)(error),
+        _ => BuildError::io("cannot prepare a toolchain in", dir)(error),
     })?;
     if status.success() {
         return Ok(());
     }
-    let message = "the installed one lacks the target, rustup could not add it, and no private one could be prepared \
-                   (see above); add it with `rustup target add wasm32-unknown-unknown`";
-    Err(BuildError::NoTarget(message.to_owned()))
+    let message = format!(
+        "the installed one lacks the target, rustup could not add it, and no private one could be prepared in {} (see \
+         above): add it with `rustup target add {TARGET}` (rustup is at https://rustup.rs), or name the folder of a \
+         prepared toolchain in COFFERDAM_GUEST_TOOLCHAIN",
+        dir.display()
+    );
+    Err(BuildError::NoTarget(message))
 }
 
 /// One line of what cargo prints with `--message-format=json`.

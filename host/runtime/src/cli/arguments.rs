@@ -58,6 +58,12 @@ pub(crate) enum Verb {
     Check(CheckArguments),
     /// Run a pipeline until its input ends or Ctrl-C stops it; resume it if it ran before.
     Run(RunArguments),
+    /// Take a savepoint of a running pipeline: a copy of its state to keep, move, and start from. The pipeline goes on.
+    Savepoint(SavepointArguments),
+    /// Stop a running pipeline with a last checkpoint, or with a savepoint; it can be resumed.
+    Stop(StopArguments),
+    /// Let a running pipeline end where its input is: windows close, operators finish, and nothing is left to resume.
+    Drain(StopArguments),
     /// Look at stored checkpoints.
     #[command(subcommand)]
     Checkpoint(CheckpointVerb),
@@ -120,8 +126,36 @@ pub(crate) struct RunArguments {
     /// If the newest checkpoint is damaged, go back to an older one: output may then be published twice.
     #[arg(long, conflicts_with = "fresh")]
     pub(crate) allow_rewind: bool,
+    /// Start from a savepoint's folder, from a checkpoint's (`chk-<id>` in a job's directory), from this job's checkpoint or
+    /// savepoint with that number, or from the `latest` of them.
+    #[arg(long, value_name = "PATH|ID|latest", conflicts_with = "allow_rewind")]
+    pub(crate) from: Option<String>,
+    /// Take the savepoint over: it is deleted when it is not needed any more.
+    #[arg(long, requires = "from")]
+    pub(crate) claim: bool,
+    /// Leave state behind: a slot of an operator, or all that an operator, source or sink has in it. Repeatable.
+    #[arg(long, value_name = "OPERATOR[/SLOT]", requires = "from")]
+    pub(crate) drop_state: Vec<String>,
     #[command(flatten)]
     pub(crate) prepare: PrepareArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SavepointArguments {
+    /// A pipeline file, or the folder that its checkpoints are in.
+    pub(crate) path: PathBuf,
+    /// The savepoint's folder, which must not exist or be empty [default: savepoints/savepoint-<id> beside the checkpoints].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) to: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StopArguments {
+    /// A pipeline file, or the folder that its checkpoints are in.
+    pub(crate) path: PathBuf,
+    /// With a savepoint, in this folder if one is given, which must not exist or be empty.
+    #[arg(long, value_name = "DIR", num_args = 0..=1)]
+    pub(crate) savepoint: Option<Option<PathBuf>>,
 }
 
 #[derive(Debug, Args)]
@@ -166,9 +200,22 @@ mod tests {
         Arguments::command().debug_assert();
         let parse = |line: &str| Arguments::try_parse_from(line.split(' '));
         assert!(parse("cofferdam run p.toml --fresh --parallelism 4 --output json -v").is_ok());
+        for right in [
+            "cofferdam run p.toml --from s --claim --fresh --drop-state a --drop-state b/n",
+            "cofferdam savepoint p.toml --to s",
+            "cofferdam stop p.toml --savepoint",
+            "cofferdam stop p.toml --savepoint s",
+            "cofferdam drain p.toml",
+        ] {
+            assert!(parse(right).is_ok(), "{right}");
+        }
         for wrong in [
             "cofferdam run",
             "cofferdam run p.toml --fresh --allow-rewind",
+            "cofferdam run p.toml --claim",
+            "cofferdam run p.toml --drop-state count",
+            "cofferdam run p.toml --from latest --allow-rewind",
+            "cofferdam savepoint",
             "cofferdam -q -v build",
             "cofferdam run p --parallelism 0",
         ] {

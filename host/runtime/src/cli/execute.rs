@@ -1,66 +1,69 @@
-//! Runs a prepared pipeline: opens its storage, listens for signals, and shows what happens.
+//! Runs a prepared pipeline: opens its storage, hands signals to the job, and shows what happens.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use cofferdam::config::Diagnostic;
-use cofferdam::execution::{Control, RunOptions, execute as execute_job};
+use cofferdam::control::ControlServer;
+use cofferdam::execution::{RunOptions, execute as execute_job};
 use cofferdam::report::RunEvent;
 use cofferdam::storage::LocalStorage;
 use cofferdam_dataflow::checkpoint::storage::{StorageError, StorageErrorKind};
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::Exit;
 use super::failure::{Failure, chain};
+use super::interrupt::Interrupts;
 use super::observe::Observer;
 use super::run::{Prepared, StartOptions};
+use super::terminal::Terminal;
 use super::wiring;
 
 /// Runs a job to its end and tells what happens. The first SIGINT or SIGTERM stops it with a last checkpoint, the second
-/// at once.
-pub(super) fn execute(prepared: &Prepared, options: StartOptions, show: &mut dyn FnMut(&RunEvent)) -> Result<(), Failure> {
+/// at once; so do those who ask through the socket in its directory.
+pub(super) fn execute(
+    prepared: &Prepared,
+    options: &StartOptions,
+    (terminal, interrupts): (&Terminal, &Interrupts),
+    show: &mut dyn FnMut(&RunEvent),
+) -> Result<(), Failure> {
     let definition = wiring::definition(prepared)?;
+    let (controls, receiver) = interrupts.hand_over();
     let storage = open(&prepared.file.checkpoint.storage)?;
+    let adopted = match &options.from {
+        Some(from) => from.adopt(&storage, &definition, options.fresh, terminal)?,
+        None => false,
+    };
     let run = RunOptions {
         restart: wiring::restart_policy(&prepared.file.restart),
-        fresh: options.fresh,
+        // What was there before has been deleted with the adoption.
+        fresh: options.fresh && !adopted,
         allow_rewind: options.allow_rewind,
         seed: seed()?,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| host_failure(&error))?;
-    let mut observer = Observer::new();
-    let (end, interrupted) = runtime
-        .block_on(async {
-            let (controls, receiver) = unbounded_channel();
-            let (interrupts, terminations) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-            let listener = tokio::spawn(listen(interrupts, terminations, controls));
-            let mut observe = |event| {
-                if let Some(event) = observer.observe(event) {
-                    show(&event);
-                }
-            };
-            let end = execute_job(definition, Arc::new(storage), run, receiver, &mut observe).await?;
-            listener.abort();
-            let interrupted = listener.await.is_ok_and(|count| count > 1);
-            Ok::<_, std::io::Error>((end, interrupted))
-        })
-        .map_err(|error| host_failure(&error))?;
-    observer.end(end, interrupted).iter().for_each(show);
-    Ok(())
-}
-
-/// Passes signals on until there have been two.
-async fn listen(mut interrupts: Signal, mut terminations: Signal, controls: UnboundedSender<Control>) -> u32 {
-    for control in [Control::Stop, Control::Cancel] {
-        tokio::select! {
-            _ = interrupts.recv() => {}
-            _ = terminations.recv() => {}
+    let mut observer = Observer::new(prepared.file.operators().map(|(node, _)| node.id.clone()).collect());
+    let server = ControlServer::start(storage.dir(), &prepared.file.name, controls);
+    // A job whose directory takes no sockets runs all the same.
+    let server = server.inspect_err(|error| tracing::warn!("nothing can be asked of this run: no control socket: {error}")).ok();
+    let mut show = |event: &RunEvent| {
+        // Shown first: whoever waits for an answer may look at what was shown.
+        show(event);
+        server.iter().for_each(|server| server.note(event));
+    };
+    let mut observe = |event| {
+        if let Some(event) = observer.observe(event) {
+            show(&event);
         }
-        // The job may have ended meanwhile.
-        let _ = controls.send(control);
+    };
+    let ran = runtime.block_on(execute_job(definition, Arc::new(storage), run, receiver, &mut observe));
+    let ran = ran.map_err(|error| host_failure(&error));
+    if let Ok(end) = &ran {
+        observer.end(end.clone(), interrupts.count() > 1).iter().for_each(&mut show);
     }
-    2
+    if let Some(server) = server {
+        server.close();
+    }
+    ran.map(drop)
 }
 
 /// Opens a job's directory for this process alone.

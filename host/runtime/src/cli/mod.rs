@@ -2,16 +2,20 @@
 
 mod arguments;
 mod checkpoints;
+mod control;
 mod diagnostics;
 mod execute;
 mod failure;
+mod from;
 mod inspect;
+mod interrupt;
 mod observe;
 mod plan;
 mod progress;
 mod run;
 mod stored;
 mod terminal;
+mod usage;
 mod verbs;
 mod wiring;
 
@@ -21,6 +25,7 @@ use clap::Parser;
 
 use arguments::{Arguments, CheckpointVerb, Verb};
 use failure::Failure;
+use interrupt::Interrupts;
 use terminal::Terminal;
 
 /// How a command ended, for scripts. Documented in `docs/cli.md`.
@@ -28,7 +33,7 @@ use terminal::Terminal;
 pub(crate) enum Exit {
     /// Done; a run has finished or was stopped and can be resumed.
     Done = 0,
-    /// The job failed for good.
+    /// The job failed for good, or does not do what it was asked for.
     JobFailed = 1,
     /// The command line, the pipeline file, a component or a crate is not right.
     Invalid = 2,
@@ -36,7 +41,7 @@ pub(crate) enum Exit {
     Storage = 3,
     /// Something this needs is missing: a tool, a file, a permission, room.
     Environment = 4,
-    /// Interrupted twice: stopped at once, without a last checkpoint.
+    /// Interrupted twice, or before a job began: stopped at once, without a last checkpoint.
     Interrupted = 130,
 }
 
@@ -51,23 +56,28 @@ pub(crate) fn main() -> ExitCode {
     // clap exits with 2 for a wrong command line, and with 0 for --help.
     let arguments = Arguments::parse();
     let terminal = Terminal::new(&arguments.global);
-    let exit = match dispatch(arguments.verb, &terminal) {
+    interrupt::guarded(terminal, move |interrupts| match dispatch(arguments.verb, &terminal, interrupts) {
         Ok(exit) => exit,
         Err(failure) => {
-            terminal.failure(&failure);
+            // What breaks because it was ended is no news.
+            if !interrupts.has_ended_command() {
+                terminal.failure(&failure);
+            }
             failure.exit
         }
-    };
-    exit.into()
+    })
 }
 
-fn dispatch(verb: Verb, terminal: &Terminal) -> Result<Exit, Failure> {
+fn dispatch(verb: Verb, terminal: &Terminal, interrupts: &Interrupts) -> Result<Exit, Failure> {
     match verb {
         Verb::New(arguments) => verbs::new(&arguments, terminal),
         Verb::Build(arguments) => verbs::build(&arguments, terminal),
         Verb::Inspect(arguments) => inspect::inspect(&arguments, terminal),
         Verb::Check(arguments) => run::check(&arguments, terminal),
-        Verb::Run(arguments) => run::run(&arguments, terminal),
+        Verb::Run(arguments) => run::run(&arguments, terminal, interrupts),
+        Verb::Savepoint(arguments) => control::savepoint(&arguments, terminal),
+        Verb::Stop(arguments) => control::stop(&arguments, terminal),
+        Verb::Drain(arguments) => control::drain(&arguments, terminal),
         Verb::Checkpoint(CheckpointVerb::List(arguments)) => checkpoints::list(&arguments, terminal),
         Verb::Checkpoint(CheckpointVerb::Show(arguments)) => checkpoints::show(&arguments, terminal),
     }

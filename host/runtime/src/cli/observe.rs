@@ -10,6 +10,8 @@ use cofferdam_dataflow::job::failure::{Failure, FailureCause};
 use cofferdam_dataflow::job::master::{JobEnd, JobReport};
 use cofferdam_dataflow::subtask::TaskCounters;
 
+use super::usage::Usages;
+
 /// Keeps the numbers of a run, over all its attempts.
 pub(super) struct Observer {
     start: Instant,
@@ -18,6 +20,7 @@ pub(super) struct Observer {
     ended: Totals,
     /// Of the current attempt.
     current: Totals,
+    usages: Usages,
     checkpoint: Option<(CheckpointId, Instant)>,
     checkpoints: u64,
     checkpoints_failed: u64,
@@ -42,7 +45,7 @@ impl Totals {
             totals.bytes_in += task.source_bytes;
             totals.records_out += task.sink_records;
             totals.malformed += task.malformed;
-            totals.state_bytes += task.state_bytes;
+            totals.state_bytes += task.operators.iter().map(|operator| operator.state_bytes).sum::<u64>();
             totals.lag_bytes = match (totals.lag_bytes, task.remaining_bytes) {
                 (Some(sum), Some(bytes)) => Some(sum + bytes),
                 (sum, bytes) => sum.or(bytes),
@@ -53,13 +56,15 @@ impl Totals {
 }
 
 impl Observer {
-    pub(super) fn new() -> Self {
+    /// Begins a run of a job with these operators.
+    pub(super) fn new(operators: Vec<OperatorId>) -> Self {
         let now = Instant::now();
         Self {
             start: now,
             attempt_start: now,
             ended: Totals::default(),
             current: Totals::default(),
+            usages: Usages::new(operators),
             checkpoint: None,
             checkpoints: 0,
             checkpoints_failed: 0,
@@ -72,10 +77,12 @@ impl Observer {
         match event {
             ExecutionEvent::Counters(counters) => {
                 self.current = Totals::of(&counters);
+                self.usages.set_current(&counters);
                 Some(RunEvent::Progress(self.progress()))
             }
             ExecutionEvent::AttemptEnded(counters) => {
                 let last = Totals::of(&counters);
+                self.usages.end_attempt(&counters);
                 self.ended.records_in += last.records_in;
                 self.ended.bytes_in += last.bytes_in;
                 self.ended.records_out += last.records_out;
@@ -105,6 +112,12 @@ impl Observer {
                 let is_final = purpose == CheckpointPurpose::Final;
                 Some(RunEvent::Checkpoint { id: checkpoint.0, duration_ms, bytes: written_bytes, is_final })
             }
+            JobReport::SavepointTaken { request, checkpoint, path, duration_ms, bytes } => {
+                Some(RunEvent::Savepoint { request, id: checkpoint.0, path, duration_ms, bytes })
+            }
+            JobReport::RequestFailed { request, reason } => Some(RunEvent::RequestFailed { request, reason }),
+            // The request that has failed is told by itself.
+            JobReport::CheckpointFailed { purpose: CheckpointPurpose::Savepoint, .. } => None,
             JobReport::CheckpointFailed { checkpoint, failure, .. } => {
                 self.checkpoints_failed += 1;
                 Some(RunEvent::CheckpointFailed { id: checkpoint.0, reason: failure.to_string() })
@@ -112,13 +125,17 @@ impl Observer {
             JobReport::Restarting { failure, delay_ms, .. } => {
                 self.restarts += 1;
                 self.attempt_start = Instant::now();
+                self.count_fault(&failure);
                 Some(RunEvent::Fault(fault_report(&failure, Some(delay_ms))))
             }
         }
     }
 
     /// Returns what to show for the end of a job: a fault that ended it comes first.
-    pub(super) fn end(&self, end: JobEnd, interrupted: bool) -> Vec<RunEvent> {
+    pub(super) fn end(&mut self, end: JobEnd, interrupted: bool) -> Vec<RunEvent> {
+        if let JobEnd::Failed(failed) = &end {
+            self.count_fault(&failed.failure);
+        }
         let summary = self.summary();
         match end {
             JobEnd::Finished { .. } => vec![RunEvent::Finished(summary)],
@@ -139,6 +156,12 @@ impl Observer {
                 let failed = RunEvent::Failed { code: failed.failure.cause.code().into(), message, help: None, summary };
                 vec![RunEvent::Fault(fault), failed]
             }
+        }
+    }
+
+    fn count_fault(&mut self, failure: &Failure) {
+        if let Some(subtask) = &failure.subtask {
+            self.usages.add_fault(&subtask.operator);
         }
     }
 
@@ -169,7 +192,7 @@ impl Observer {
             checkpoints: self.checkpoints,
             checkpoints_failed: self.checkpoints_failed,
             restarts: self.restarts,
-            operators: Vec::new(),
+            operators: self.usages.all(),
         }
     }
 }
@@ -182,7 +205,7 @@ fn fault_report(failure: &Failure, restart_in_ms: Option<u64>) -> FaultReport {
     let (phase, message, backtrace) = match &failure.cause {
         FailureCause::Guest(fault) => (fault.phase.name(), fault.message.clone(), fault.backtrace.clone()),
         FailureCause::Connector { message, .. } => ("connector", message.clone(), Vec::new()),
-        FailureCause::Checkpoints { .. } => ("checkpoint", failure.cause.to_string(), Vec::new()),
+        FailureCause::Checkpoints { .. } | FailureCause::Savepoint(_) => ("checkpoint", failure.cause.to_string(), Vec::new()),
         FailureCause::Storage { .. } | FailureCause::Fenced(_) => ("storage", failure.cause.to_string(), Vec::new()),
         FailureCause::Restore(message) => ("restore", message.clone(), Vec::new()),
         FailureCause::Host(message) => ("host", message.clone(), Vec::new()),
@@ -191,8 +214,8 @@ fn fault_report(failure: &Failure, restart_in_ms: Option<u64>) -> FaultReport {
     FaultReport {
         code: failure.cause.code().into(),
         phase: phase.into(),
-        operator: subtask.map_or_else(String::new, |subtask| OperatorId::as_str(&subtask.operator).to_owned()),
-        subtask: subtask.map_or(0, |subtask| subtask.index),
+        operator: subtask.map(|subtask| subtask.operator.to_string()),
+        subtask: subtask.map(|subtask| subtask.index),
         position: failure.position.clone(),
         message,
         backtrace,

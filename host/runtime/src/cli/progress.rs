@@ -8,6 +8,7 @@ use cofferdam::report::{FaultReport, ProgressSnapshot, RunEvent, Summary};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::terminal::{Paint, Style, Terminal};
+use super::usage;
 
 /// Between two lines of numbers where nothing can be redrawn.
 const LINE_EVERY_MS: u64 = 5000;
@@ -28,8 +29,9 @@ impl Progress {
     pub(super) fn new(terminal: Terminal) -> Self {
         let bar = (terminal.live && !terminal.is_json()).then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-            let style = ProgressStyle::with_template("{spinner} {msg}").expect("the template is valid");
-            bar.set_style(style);
+            // The default style shows the same with more space.
+            let style = ProgressStyle::with_template("{spinner} {msg}");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
             bar.enable_steady_tick(Duration::from_millis(120));
             bar
         });
@@ -141,7 +143,10 @@ fn is_last(event: &RunEvent) -> bool {
 
 /// Whether the user must see it even when quiet.
 fn is_problem(event: &RunEvent) -> bool {
-    matches!(event, RunEvent::Fault(_) | RunEvent::CheckpointFailed { .. } | RunEvent::Failed { .. })
+    matches!(
+        event,
+        RunEvent::Fault(_) | RunEvent::CheckpointFailed { .. } | RunEvent::RequestFailed { .. } | RunEvent::Failed { .. }
+    )
 }
 
 /// Returns an event as text. `None` for what the live display, or the next line of numbers, shows anyway.
@@ -157,6 +162,12 @@ fn line(event: &RunEvent, paint: Paint, live: bool) -> Option<String> {
         }
         RunEvent::CheckpointFailed { id, reason } => {
             format!("{}: checkpoint {id} was given up: {reason}", paint.paint(Style::Warning, "warning"))
+        }
+        RunEvent::Savepoint { id, path, duration_ms, bytes, .. } => {
+            format!("savepoint {id}: {path}, {} in {}", format_bytes(*bytes), format_duration_ms(*duration_ms))
+        }
+        RunEvent::RequestFailed { reason, .. } => {
+            format!("{}: what was asked for does not happen: {reason}", paint.paint(Style::Warning, "warning"))
         }
         RunEvent::Fault(fault) => fault_text(fault, paint),
         RunEvent::Finished(summary) => format!("{}: {}", paint.paint(Style::Good, "finished"), summary_text(summary)),
@@ -184,8 +195,10 @@ fn line(event: &RunEvent, paint: Paint, live: bool) -> Option<String> {
 
 fn fault_text(fault: &FaultReport, paint: Paint) -> String {
     let head = paint.paint(Style::Error, format_args!("fault[{}]", fault.code));
-    // A failure of the job as a whole has no subtask.
-    let subtask = if fault.operator.is_empty() { String::new() } else { format!("{}[{}] in ", fault.operator, fault.subtask) };
+    let subtask = match (&fault.operator, fault.subtask) {
+        (Some(operator), Some(subtask)) => format!("{operator}[{subtask}] in "),
+        _ => String::new(),
+    };
     let mut text = format!("{head}: {subtask}{}: {}", fault.phase, fault.message);
     if let Some(position) = &fault.position {
         text.push_str(&format!("\n  at {position}"));
@@ -222,11 +235,7 @@ fn summary_text(summary: &Summary) -> String {
     if summary.checkpoints_failed > 0 {
         text.push_str(&format!("; {} given up", summary.checkpoints_failed));
     }
-    for usage in &summary.operators {
-        let (calls, fuel, memory) = (short(usage.calls), short(usage.fuel), format_bytes(usage.memory_peak_bytes));
-        text.push_str(&format!("\n  {}: {calls} calls, {fuel} fuel, {memory} memory at most", usage.operator));
-    }
-    text
+    text + &usage::table(&summary.operators)
 }
 
 fn plural(count: u64, word: &str) -> String {
@@ -234,7 +243,7 @@ fn plural(count: u64, word: &str) -> String {
 }
 
 /// Returns a number with three digits or so: `1234567` is `1.23M`.
-fn short(number: u64) -> String {
+pub(super) fn short(number: u64) -> String {
     for (unit, factor) in [("T", 1_000_000_000_000), ("G", 1_000_000_000), ("M", 1_000_000), ("k", 1000)] {
         if number >= factor {
             let hundredths = u128::from(number) * 100 / u128::from(factor);
@@ -278,9 +287,14 @@ mod tests {
             restarts: 1,
             operators: vec![OperatorUsage {
                 operator: "count".into(),
+                records_in: 1_000_000,
+                records_out: 900_000,
                 calls: 1000,
                 fuel: 123_456_789,
                 memory_peak_bytes: 1 << 20,
+                state_entries: 12,
+                state_bytes: 2048,
+                faults: 1,
             }],
         }
     }
@@ -289,8 +303,8 @@ mod tests {
         FaultReport {
             code: "guest-trap".into(),
             phase: "data".into(),
-            operator: "count".into(),
-            subtask: 1,
+            operator: Some("count".into()),
+            subtask: Some(1),
             position: Some("input.txt line 7".into()),
             message: "panicked: boom".into(),
             backtrace: vec!["count::process".into()],
@@ -318,7 +332,7 @@ mod tests {
             ),
             (
                 RunEvent::Finished(summary()),
-                "finished: 1000000 records in (5 MiB, 400k/s), 900000 out, 3 checkpoints, 1 restart in 2.5s; 2 malformed skipped\n  count: 1.00k calls, 123M fuel, 1 MiB memory at most",
+                "finished: 1000000 records in (5 MiB, 400k/s), 900000 out, 3 checkpoints, 1 restart in 2.5s; 2 malformed skipped\n  operator     in   out  calls  fuel  memory  entries  state  faults\n  count     1.00M  900k  1.00k  123M   1 MiB       12  2 KiB       1",
             ),
             (
                 RunEvent::Failed {
@@ -328,6 +342,14 @@ mod tests {
                     summary: Summary::default(),
                 },
                 "error[disk-full]: cannot write\n = make room\nfailed: 0 records in (0 B, 0/s), 0 out, 0 checkpoints, 0 restarts in 0.0s",
+            ),
+            (
+                RunEvent::Savepoint { request: 1, id: 7, path: "/s/savepoint-7".into(), duration_ms: 40, bytes: 2048 },
+                "savepoint 7: /s/savepoint-7, 2 KiB in 40ms",
+            ),
+            (
+                RunEvent::RequestFailed { request: 1, reason: "the job is stopping".into() },
+                "warning: what was asked for does not happen: the job is stopping",
             ),
             (
                 RunEvent::Stopped { checkpoint: Some(3), summary: Summary::default() },

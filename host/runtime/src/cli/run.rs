@@ -14,6 +14,8 @@ use cofferdam_dataflow::ids::OperatorId;
 use super::Exit;
 use super::arguments::{CheckArguments, PrepareArguments, RunArguments};
 use super::failure::Failure;
+use super::from::From;
+use super::interrupt::Interrupts;
 use super::plan::{ComponentFacts, Facts, Plan};
 use super::progress::Progress;
 use super::terminal::Terminal;
@@ -31,12 +33,14 @@ pub(super) struct Prepared {
 }
 
 /// How to start.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct StartOptions {
     /// Forget earlier checkpoints.
     pub(super) fresh: bool,
     /// Go back to an older checkpoint if the newest is damaged.
     pub(super) allow_rewind: bool,
+    /// What to start from, other than the newest checkpoint.
+    pub(super) from: Option<From>,
 }
 
 /// Shows the plan of a pipeline that could run.
@@ -47,7 +51,8 @@ pub(super) fn check(arguments: &CheckArguments, terminal: &Terminal) -> Result<E
 }
 
 /// Runs a pipeline. Text goes to standard error: standard output is the console sink's.
-pub(super) fn run(arguments: &RunArguments, terminal: &Terminal) -> Result<Exit, Failure> {
+pub(super) fn run(arguments: &RunArguments, terminal: &Terminal, interrupts: &Interrupts) -> Result<Exit, Failure> {
+    let from = From::new(arguments)?;
     let prepared = prepare(&arguments.file, &arguments.prepare, terminal)?;
     if terminal.is_json() {
         refuse_console(&prepared.file)?;
@@ -55,10 +60,10 @@ pub(super) fn run(arguments: &RunArguments, terminal: &Terminal) -> Result<Exit,
     } else {
         terminal.note(&prepared.plan.text(terminal.err()));
     }
-    let options = StartOptions { fresh: arguments.fresh, allow_rewind: arguments.allow_rewind };
+    let options = StartOptions { fresh: arguments.fresh, allow_rewind: arguments.allow_rewind, from };
     let mut progress = Progress::new(*terminal);
     let mut exit = Exit::Done;
-    execute::execute(&prepared, options, &mut |event: &RunEvent| {
+    execute::execute(&prepared, &options, (terminal, interrupts), &mut |event: &RunEvent| {
         exit = match event {
             RunEvent::Failed { code, .. } => exit_of(code),
             RunEvent::Interrupted { .. } => Exit::Interrupted,
@@ -70,7 +75,7 @@ pub(super) fn run(arguments: &RunArguments, terminal: &Terminal) -> Result<Exit,
 }
 
 /// Says how a job that failed with this code ends the process.
-fn exit_of(code: &str) -> Exit {
+pub(super) fn exit_of(code: &str) -> Exit {
     match code {
         "fenced" | "restore" | "storage" | "sink-transaction-lost" | "sink-transaction-damaged" => Exit::Storage,
         code if code.starts_with("checkpoint-") || code.starts_with("storage-") => Exit::Storage,

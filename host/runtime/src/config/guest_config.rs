@@ -29,7 +29,7 @@ pub(super) fn read(section: &Section<'_, '_>, problems: &mut Problems) -> (Map<S
     let config = match section.table("config", "a table", problems) {
         Some((table, span)) => {
             let config = object(table, problems);
-            if let Err(error) = encode(&config) {
+            if let Err(error) = encode(config.clone()) {
                 problems.push(Diagnostic { place: Some(problems.place(span)), ..error });
             }
             config
@@ -100,11 +100,11 @@ pub(super) fn resolve(
         };
         object.insert(name.clone(), Value::String(value));
     }
-    encode(&object)
+    encode(object)
 }
 
-fn encode(config: &Map<String, Value>) -> Result<Vec<u8>, Diagnostic> {
-    let bytes = serde_json::to_vec(config).expect("a JSON object with string keys can be written");
+fn encode(config: Map<String, Value>) -> Result<Vec<u8>, Diagnostic> {
+    let bytes = Value::Object(config).to_string().into_bytes();
     if bytes.len() > CONFIG_BYTES_MAX {
         let message = format!("the configuration is {} bytes of JSON, at most {CONFIG_BYTES_MAX} are allowed", bytes.len());
         return Err(Diagnostic::new("config-too-large", message));

@@ -100,7 +100,9 @@ fn escape(bytes: &[u8], out: &mut Vec<u8>) {
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
             if c.is_control() {
-                out.extend(c.escape_default().map(|c| u8::try_from(c).expect("escapes are ASCII")));
+                for escape in c.escape_default() {
+                    out.extend_from_slice(escape.encode_utf8(&mut [0; 4]).as_bytes());
+                }
             } else {
                 out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
             }

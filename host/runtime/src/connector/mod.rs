@@ -11,6 +11,7 @@ mod failure;
 mod files_sink;
 mod files_source;
 mod generator;
+mod keys;
 mod size;
 
 use std::path::PathBuf;
@@ -20,13 +21,19 @@ use cofferdam_dataflow::connector::{ConnectorError, SinkFactory, SourceFactory};
 use cofferdam_dataflow::ids::OperatorId;
 use serde::{Deserialize, Deserializer};
 
+use keys::keys_of;
+
 pub use blackhole::{Blackhole, BlackholeOptions, blackhole_sink};
 pub use console::{ConsoleOptions, ConsoleOutput, console_sink, console_sink_to};
 pub use duration::HumanDuration;
 pub use event_time::{InvalidTime, StartTime, TimeUnit};
-pub use files_sink::{Compression, FilesSinkOptions, Newlines, SinkFormat, files_sink};
-pub use files_source::{FilesSourceOptions, Format, InvalidPointer, JsonPointer, OnMalformed, files_source};
-pub use generator::{Distribution, GeneratorOptions, KeyFormat, Shape, generator_source};
+pub use files_sink::{Compression, FilesSinkOptions, Newlines, PART_BYTES, SinkFormat, files_sink};
+pub use files_source::{
+    DELIMITER, FilesSourceOptions, Format, InvalidPointer, JsonPointer, LINE_BYTES_MAX, OnMalformed, files_source,
+};
+pub use generator::{
+    Distribution, EVENT_TIME_START, EVENT_TIME_STEP, GeneratorOptions, KeyFormat, PAYLOAD_BYTES, Shape, generator_source,
+};
 pub use size::{ByteSize, InvalidByteSize};
 
 /// The names of the sources there are.
@@ -66,6 +73,15 @@ impl SourceOptions {
         }
     }
 
+    /// Returns the keys that the source of this name has beside those that all sources share; `None` if there is none.
+    pub fn keys(connector: &str) -> Option<&'static [&'static str]> {
+        match connector {
+            "files" => Some(keys_of::<FilesSourceOptions>()),
+            "generator" => Some(keys_of::<GeneratorOptions>()),
+            _ => None,
+        }
+    }
+
     /// Returns the source.
     ///
     /// # Errors
@@ -97,6 +113,16 @@ impl SinkOptions {
             "blackhole" => Some(Deserialize::deserialize(table).map(Self::Blackhole)),
             "console" => Some(Deserialize::deserialize(table).map(Self::Console)),
             "files" => Some(Deserialize::deserialize(table).map(Self::Files)),
+            _ => None,
+        }
+    }
+
+    /// Returns the keys that the sink of this name has beside those that all sinks share; `None` if there is none.
+    pub fn keys(connector: &str) -> Option<&'static [&'static str]> {
+        match connector {
+            "blackhole" => Some(keys_of::<BlackholeOptions>()),
+            "console" => Some(keys_of::<ConsoleOptions>()),
+            "files" => Some(keys_of::<FilesSinkOptions>()),
             _ => None,
         }
     }

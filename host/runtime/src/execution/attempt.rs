@@ -115,6 +115,7 @@ impl RunningAttempt {
 
     /// Returns what the tasks have done, with the plan's index of each.
     pub(super) fn counters(&self) -> Vec<TaskCounters> {
-        self.tasks.iter().map(|task| *task.shared.counters.lock().unwrap_or_else(PoisonError::into_inner)).collect()
+        let counters = |task: &RunningTask| task.shared.counters.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.tasks.iter().map(counters).collect()
     }
 }

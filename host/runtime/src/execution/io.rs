@@ -6,10 +6,10 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
 use cofferdam_dataflow::checkpoint::coordinator::CheckpointCommand;
-use cofferdam_dataflow::checkpoint::recovery::recover;
+use cofferdam_dataflow::checkpoint::recovery::{Claim, recover};
 use cofferdam_dataflow::checkpoint::restore::RestorePlan;
 use cofferdam_dataflow::checkpoint::retention::Deletion;
-use cofferdam_dataflow::checkpoint::storage::{CheckpointStorage, StorageError};
+use cofferdam_dataflow::checkpoint::storage::{CheckpointStorage, NewSavepoint, StorageError};
 use cofferdam_dataflow::connector::{SinkCommitter, Transaction};
 use cofferdam_dataflow::ids::{Attempt, CheckpointId, OperatorId, SubtaskId};
 use cofferdam_dataflow::job::failure::FailureCause;
@@ -74,14 +74,14 @@ pub struct Io {
     committers: BTreeMap<OperatorId, Box<dyn SinkCommitter>>,
     /// What could not be deleted yet.
     undeleted: Deletion,
-    /// The newest attempt that sinks were settled for.
-    attempt: Option<Attempt>,
+    /// The attempts of this process: what another has taken over, it leaves alone.
+    claim: Claim,
 }
 
 impl Io {
     /// Returns what works on this storage.
     pub fn new(definition: Arc<JobDefinition>, storage: Arc<dyn CheckpointStorage>) -> Self {
-        Self { definition, storage, committers: BTreeMap::new(), undeleted: Deletion::default(), attempt: None }
+        Self { definition, storage, committers: BTreeMap::new(), undeleted: Deletion::default(), claim: Claim::default() }
     }
 
     /// Does a piece of work and returns what came of it, if anybody wants to know.
@@ -100,7 +100,7 @@ impl Io {
             JobCommand::Recover(options) => {
                 // What is on the storage is found anew.
                 self.undeleted = Deletion::default();
-                Some(match recover(&*self.storage, options) {
+                Some(match recover(&*self.storage, options, &mut self.claim) {
                     Ok(recovery) => JobEvent::Recovered(Box::new(recovery)),
                     Err(error) => JobEvent::RecoverFailed(error),
                 })
@@ -115,6 +115,7 @@ impl Io {
             }),
             JobCommand::Checkpoint(command) => self.checkpoint(command),
             JobCommand::StartAttempt { .. }
+            | JobCommand::DrainSources { .. }
             | JobCommand::CancelTasks { .. }
             | JobCommand::ScheduleTick { .. }
             | JobCommand::Report(_)
@@ -130,15 +131,35 @@ impl Io {
                     Err(error) => JobEvent::ManifestFailed { checkpoint, error },
                 })
             }
-            CheckpointCommand::CommitSinks { attempt, checkpoint, transactions } => {
+            CheckpointCommand::PublishSavepoint { attempt, checkpoint, path, segments, bytes } => {
+                let savepoint = NewSavepoint { checkpoint, path: &path, segments: &segments, manifest: &bytes };
+                Some(match self.storage.publish_savepoint(attempt, savepoint) {
+                    Ok(()) => JobEvent::SavepointPublished { checkpoint },
+                    Err(error) => JobEvent::SavepointFailed { checkpoint, error },
+                })
+            }
+            CheckpointCommand::DiscardSavepoint { path } => {
+                warn_of(self.storage.delete_savepoint(&path));
+                None
+            }
+            CheckpointCommand::CommitSinks { attempt, checkpoint, transactions, savepoint } => {
                 Some(match self.commit(attempt, Some(checkpoint), &transactions) {
-                    Ok(()) => JobEvent::SinksCommitted { checkpoint },
+                    Ok(()) => {
+                        if let Some(path) = savepoint
+                            && let Err(error) = self.storage.mark_savepoint_committed(&path, checkpoint)
+                        {
+                            // Committing again what is committed changes nothing.
+                            tracing::warn!(%error, "could not mark the savepoint as committed");
+                        }
+                        JobEvent::SinksCommitted { checkpoint }
+                    }
                     Err(cause) => JobEvent::CommitFailed { checkpoint, cause },
                 })
             }
             CheckpointCommand::Discard { segments } => {
-                for segment in segments {
-                    warn_of(self.storage.delete_segment(segment));
+                match self.claim.check(&*self.storage) {
+                    Ok(()) => segments.into_iter().for_each(|segment| warn_of(self.storage.delete_segment(segment))),
+                    Err(error) => warn_of(Err(error)),
                 }
                 None
             }
@@ -146,7 +167,7 @@ impl Io {
                 // A segment may go only after every checkpoint that names it: what failed before comes first.
                 self.undeleted.checkpoints.extend(deletion.checkpoints);
                 self.undeleted.segments.extend(deletion.segments);
-                let result = self.undeleted.apply(&*self.storage);
+                let result = self.claim.check(&*self.storage).and_then(|()| self.undeleted.apply(&*self.storage));
                 if result.is_ok() {
                     self.undeleted = Deletion::default();
                 }
@@ -160,9 +181,7 @@ impl Io {
     }
 
     fn mark_finished(&self, checkpoint: CheckpointId) -> Result<(), StorageError> {
-        if let Some(attempt) = self.attempt {
-            self.storage.check_fence(attempt)?;
-        }
+        self.claim.check(&*self.storage)?;
         self.storage.mark_finished(checkpoint)
     }
 
@@ -192,8 +211,9 @@ impl Io {
         checkpoint: Option<CheckpointId>,
         commit: &BTreeMap<OperatorId, Vec<Transaction>>,
     ) -> Result<(), FailureCause> {
-        self.attempt = Some(attempt);
         self.commit(attempt, checkpoint, commit)?;
+        // The commit may have taken long: what is aborted below must not be that of another process.
+        self.storage.check_fence(attempt).map_err(|error| FailureCause::from(&error))?;
         let nodes = self.definition.spec.nodes.iter().zip(&self.definition.parts);
         let sinks: Vec<_> =
             nodes.filter(|(_, parts)| matches!(parts, NodeParts::Sink { .. })).map(|(node, _)| node.id.clone()).collect();

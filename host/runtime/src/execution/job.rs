@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use cofferdam_dataflow::checkpoint::coordinator::CheckpointCommand;
+use cofferdam_dataflow::checkpoint::coordinator::{CheckpointCommand, SavepointOrder};
 use cofferdam_dataflow::checkpoint::restore::RestorePlan;
 use cofferdam_dataflow::checkpoint::segment::SegmentId;
 use cofferdam_dataflow::checkpoint::storage::CheckpointStorage;
@@ -41,9 +41,20 @@ pub struct RunOptions {
     pub seed: u64,
 }
 
-/// What a user may want of a running job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a user may want of a running job. Requests are numbered by who asks; their outcome is reported by that number.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Control {
+    /// Take a savepoint and go on.
+    Savepoint(SavepointOrder),
+    /// Stop with a savepoint.
+    StopWithSavepoint(SavepointOrder),
+    /// Let the sources end where they are, and finish.
+    Drain {
+        /// The request.
+        request: u64,
+        /// What the final checkpoint is to be as well.
+        savepoint: Option<SavepointOrder>,
+    },
     /// Stop with a checkpoint.
     Stop,
     /// Stop at once.
@@ -148,8 +159,7 @@ impl JobLoop {
             tokio::select! {
                 Some(message) = receiver.recv() => self.take(message, observe),
                 control = controls.recv(), if controls_open => match control {
-                    Some(Control::Stop) => self.tell(JobEvent::StopRequested, observe),
-                    Some(Control::Cancel) => self.tell(JobEvent::CancelRequested, observe),
+                    Some(control) => self.tell(event_of(control), observe),
                     None => controls_open = false,
                 },
                 () = tokio::time::sleep(tick.unwrap_or(Duration::MAX)), if tick.is_some() => {
@@ -231,11 +241,12 @@ impl JobLoop {
                 }
                 self.forget_stopped(observe);
             }
+            JobCommand::DrainSources { .. } => self.command_tasks(None, TaskCommand::Drain),
             JobCommand::ScheduleTick { at } => self.tick = Some(at),
             JobCommand::Report(report) => observe(ExecutionEvent::Report(report)),
             JobCommand::End(end) => self.end = Some(end),
-            JobCommand::Checkpoint(CheckpointCommand::Trigger { checkpoint, tasks, stop_sources }) => {
-                self.command_tasks(Some(&tasks), TaskCommand::Trigger { checkpoint, stop: stop_sources });
+            JobCommand::Checkpoint(CheckpointCommand::Trigger { checkpoint, tasks, full, stop_sources }) => {
+                self.command_tasks(Some(&tasks), TaskCommand::Trigger { checkpoint, full, stop: stop_sources });
             }
             JobCommand::Checkpoint(CheckpointCommand::NotifyCompleted { checkpoint }) => {
                 self.command_tasks(None, TaskCommand::Completed(checkpoint));
@@ -305,6 +316,16 @@ impl JobLoop {
         let messages = self.messages.clone();
         let done = Box::new(move || drop(messages.send(Message::WriterReset { attempt })));
         self.writer.send(WriterMessage::Reset { attempt, done });
+    }
+}
+
+fn event_of(control: Control) -> JobEvent {
+    match control {
+        Control::Savepoint(order) => JobEvent::SavepointRequested(order),
+        Control::StopWithSavepoint(order) => JobEvent::StopWithSavepointRequested(order),
+        Control::Drain { request, savepoint } => JobEvent::DrainRequested { request, savepoint },
+        Control::Stop => JobEvent::StopRequested,
+        Control::Cancel => JobEvent::CancelRequested,
     }
 }
 

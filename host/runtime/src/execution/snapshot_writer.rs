@@ -191,12 +191,15 @@ impl<R: Fn(Written)> Writer<R> {
         let Some(snapshot) = self.open.get_mut(&key) else {
             return Ok(());
         };
-        if snapshot.encoder.is_none() {
-            let file = self.storage.create_segment(snapshot.header.id).map_err(|error| error_text(&error))?;
-            let out = std::io::BufWriter::with_capacity(256 << 10, file);
-            snapshot.encoder = Some(SegmentEncoder::new(out, snapshot.header.clone()).map_err(|error| error_text(&error))?);
-        }
-        let encoder = snapshot.encoder.as_mut().expect("just made");
+        let encoder = match &mut snapshot.encoder {
+            Some(encoder) => encoder,
+            none => {
+                let file = self.storage.create_segment(snapshot.header.id).map_err(|error| error_text(&error))?;
+                let out = std::io::BufWriter::with_capacity(256 << 10, file);
+                let encoder = SegmentEncoder::new(out, snapshot.header.clone()).map_err(|error| error_text(&error))?;
+                none.insert(encoder)
+            }
+        };
         encoder.push(block).map_err(|error| error_text(&error))
     }
 

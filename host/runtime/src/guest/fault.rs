@@ -100,13 +100,22 @@ fn backtrace(error: &wasmtime::Error) -> Vec<String> {
     backtrace.frames().iter().take(FRAMES).map(frame).collect()
 }
 
+/// What a guest's message begins with if it stopped because of a limit that it had been told: an SDK checks them as it
+/// goes, before the host can. A guest that says so without a reason gets its own fault under another name, no more.
+const LIMITS: [(&str, FaultCode); 2] =
+    [("[guest-output] ", FaultCode::GuestOutput), ("[guest-write-budget] ", FaultCode::GuestWriteBudget)];
+
 /// Names an error that the guest returned.
 pub(super) fn from_guest(error: &OperatorError, phase: FaultPhase) -> GuestFault {
-    let (class, said) = match error {
-        OperatorError::Transient(said) => (FaultClass::Guest, said),
-        OperatorError::Permanent(said) => (FaultClass::Permanent, said),
+    let (class, code, said) = match error {
+        OperatorError::Transient(said) => (FaultClass::Guest, FaultCode::GuestError, said.as_str()),
+        OperatorError::Permanent(said) => {
+            let limit = LIMITS.iter().find_map(|(mark, code)| Some((*code, said.strip_prefix(mark)?)));
+            let (code, said) = limit.unwrap_or((FaultCode::GuestError, said));
+            (FaultClass::Permanent, code, said)
+        }
     };
-    GuestFault { class, ..GuestFault::new(FaultCode::GuestError, phase, text::printable(said, MESSAGE_BYTES)) }
+    GuestFault { class, ..GuestFault::new(code, phase, text::printable(said, MESSAGE_BYTES)) }
 }
 
 /// Names a panic of the host.
@@ -114,4 +123,27 @@ pub(super) fn from_panic(panic: &(dyn Any + Send), phase: FaultPhase) -> GuestFa
     let said = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     let message = format!("the host panicked in a guest call: {}", said.unwrap_or("no message"));
     GuestFault::new(FaultCode::HostInternal, phase, text::printable(&message, MESSAGE_BYTES))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_the_guest_met_is_told_from_an_error_of_its_author() {
+        let named = |error: OperatorError| {
+            let fault = from_guest(&error, FaultPhase::Data);
+            (fault.code, fault.class, fault.message)
+        };
+        let permanent = |said: &str| named(OperatorError::Permanent(said.into()));
+        let told = |code, said: &str| (code, FaultClass::Permanent, said.to_owned());
+        assert_eq!(permanent("[guest-output] a key has 9 bytes"), told(FaultCode::GuestOutput, "a key has 9 bytes"));
+        assert_eq!(permanent("[guest-write-budget] too much"), told(FaultCode::GuestWriteBudget, "too much"));
+        // Of all codes, a guest can give itself these two.
+        for said in ["no [guest-output] here", "[guest-output]", "[host-internal] x", "[guest-fuel] x"] {
+            assert_eq!(permanent(said), told(FaultCode::GuestError, said));
+        }
+        let passing = named(OperatorError::Transient("[guest-output] x".into()));
+        assert_eq!(passing, (FaultCode::GuestError, FaultClass::Guest, "[guest-output] x".to_owned()));
+    }
 }

@@ -140,7 +140,7 @@ impl Guest for WasmGuest {
         &mut self,
         batch: &InputBatch<'_>,
         frame: &KeyedFrame<'_>,
-        _reads: &Rc<dyn StateReads>,
+        reads: &Rc<dyn StateReads>,
     ) -> Result<Effects, GuestFault> {
         let fuel = (self.limits.data_fuel(batch.values.len()), price::input(batch, frame));
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -166,7 +166,9 @@ impl Guest for WasmGuest {
             values: lower_column(batch.values, &mut scratch.values),
         };
         let keyed = wit::KeyedFrame { keys: lower_column(frame.keys, &mut scratch.keys), states };
+        self.store.data_mut().set_reads(Some(Rc::clone(reads)));
         let called = self.call(FaultPhase::Data, fuel, |store, guest| guest.call_process_batch(store, lowered, keyed));
+        self.store.data_mut().set_reads(None);
         self.scratch = scratch;
         self.take(FaultPhase::Data, called?)
     }

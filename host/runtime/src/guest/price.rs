@@ -9,6 +9,8 @@ use cofferdam_dataflow::guest::{Effects, InputBatch, KeyedFrame};
 const CALL: u64 = 100;
 /// A row of a frame: its key and state were looked up.
 const ROW: u64 = 1_000;
+/// An element or an entry of a page that was read, besides its bytes.
+const ITEM: u64 = 100;
 /// A change of state, besides its bytes.
 const UPDATE: u64 = 2_000;
 /// A timer set or deleted.
@@ -36,6 +38,26 @@ pub(super) const METRIC_CALL: u64 = CALL + METRIC;
 /// Returns the price of bytes that cross the boundary.
 pub(super) fn bytes(count: usize) -> u64 {
     count as u64
+}
+
+/// Returns the price of asking for state with arguments of so many bytes.
+pub(super) fn read_call(bytes: usize) -> u64 {
+    CALL.saturating_add(bytes as u64)
+}
+
+/// Returns the price of values that were looked up one by one.
+pub(super) fn read_values(items: usize, bytes: usize) -> u64 {
+    (ROW + 4).saturating_mul(items as u64).saturating_add(bytes as u64)
+}
+
+/// Returns the price of values that were read in a row.
+pub(super) fn read_page(items: usize, bytes: usize) -> u64 {
+    (ITEM + 4).saturating_mul(items as u64).saturating_add(bytes as u64)
+}
+
+/// Returns the price of what lies before the first element of a page.
+pub(super) fn read_skipped(elements: u32) -> u64 {
+    u64::from(elements)
 }
 
 /// Returns the price of handing a batch and its frame to the guest.

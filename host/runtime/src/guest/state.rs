@@ -1,7 +1,9 @@
 //! What the host keeps in a store beside the guest.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
+use cofferdam_dataflow::guest::StateReads;
 use cofferdam_dataflow::ids::OperatorId;
 use wasmtime::StoreContextMut;
 
@@ -18,6 +20,10 @@ pub(super) struct HostState {
     pub(super) operator: OperatorId,
     pub(super) subtask: u32,
     pub(super) import_bytes: u64,
+    /// Bytes of the values that one read returns, and of one of them, at most.
+    read_bounds: (usize, usize),
+    /// What answers reads of state: there during a call with records only.
+    reads: Option<Rc<dyn StateReads>>,
     /// Whether a guest call is going on. No host function may start another one.
     pub(super) in_guest: bool,
     pub(super) metrics: Arc<OperatorMetrics>,
@@ -42,6 +48,8 @@ impl HostState {
             operator,
             subtask,
             import_bytes: limits.import_bytes,
+            read_bounds: (usize::try_from(limits.result_bytes).unwrap_or(usize::MAX), limits.effects.value_bytes.max(1) as usize),
+            reads: None,
             in_guest: false,
             metrics,
             log,
@@ -50,6 +58,20 @@ impl HostState {
             lines: 0,
             last_error: None,
         }
+    }
+
+    /// Sets what answers reads of state.
+    pub(super) fn set_reads(&mut self, reads: Option<Rc<dyn StateReads>>) {
+        self.reads = reads;
+    }
+
+    pub(super) fn reads(&self) -> Option<Rc<dyn StateReads>> {
+        self.reads.clone()
+    }
+
+    /// Returns the bytes of the values that one read returns, and of one of them, at most.
+    pub(super) fn read_bounds(&self) -> (usize, usize) {
+        self.read_bounds
     }
 
     /// Forgets what belongs to the call before.

@@ -2,7 +2,6 @@
 //!
 //! The compile child and the host build the same engine; an artefact of one is refused by an engine that differs.
 
-use std::fmt::Write;
 use std::hash::{Hash, Hasher};
 use std::num::NonZeroUsize;
 
@@ -79,11 +78,7 @@ fn fingerprint(engine: &Engine) -> String {
     let mut hasher = Blake3Hasher(blake3::Hasher::new());
     engine.precompile_compatibility_hash().hash(&mut hasher);
     hasher.write(SandboxEngine::semantics().as_bytes());
-    let mut text = String::with_capacity(32);
-    for byte in &hasher.0.finalize().as_bytes()[..16] {
-        write!(text, "{byte:02x}").expect("writing to a string does not fail");
-    }
-    text
+    hasher.0.finalize().to_hex()[..32].to_owned()
 }
 
 /// A standard hasher that is the same in every process.
@@ -95,8 +90,8 @@ impl Hasher for Blake3Hasher {
     }
 
     fn finish(&self) -> u64 {
-        let hash = self.0.finalize();
-        u64::from_le_bytes(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes"))
+        let [a, b, c, d, e, f, g, h, ..] = *self.0.finalize().as_bytes();
+        u64::from_le_bytes([a, b, c, d, e, f, g, h])
     }
 }
 

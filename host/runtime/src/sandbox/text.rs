@@ -1,7 +1,5 @@
 //! Guest text made harmless: bounded and printable, before it goes anywhere.
 
-use std::fmt::Write;
-
 /// What marks a text that was cut. Its bytes are within the limit.
 const CUT: &str = "...";
 
@@ -16,7 +14,7 @@ pub fn printable(text: &str, bytes_max: usize) -> String {
         if is_plain(c) {
             out.push(c);
         } else {
-            write!(out, "{}", c.escape_unicode()).expect("writing to a string does not fail");
+            out.extend(c.escape_unicode());
         }
         if out.len() > bytes_max {
             out.truncate(keep);

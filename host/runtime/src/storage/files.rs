@@ -55,6 +55,12 @@ pub trait Files: Send + Sync {
     /// What the operating system says; [`io::ErrorKind::AlreadyExists`] if the name is taken.
     fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()>;
 
+    /// Gives a file another name as well, unless that is taken. Both last on their own.
+    ///
+    /// # Errors
+    /// What the operating system says: not every file system can, and none can for another.
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
+
     /// Removes a file.
     ///
     /// # Errors
@@ -116,6 +122,10 @@ impl Files for HostFiles {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::hard_link(from, to)
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {

@@ -7,7 +7,10 @@
 //! <dir>/segments/<name>.seg   keyed state
 //! <dir>/chk-<id>/_manifest    makes the checkpoint exist
 //! <dir>/chk-<id>/_committed   all its transactions have been committed
+//! <dir>/chk-<id>/_claimed     the savepoint that goes with it
 //! ```
+//!
+//! A savepoint is a folder of its own: see [`super::savepoint`].
 //!
 //! A file is written under a temporary name (`.tmp`), synced, renamed, and its directory is synced. A manifest and a
 //! segment never replace anything. After a failed sync a file is given up: whatever a later sync says, its pages may be gone.
@@ -18,9 +21,10 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use cofferdam_dataflow::checkpoint::manifest::CheckpointManifest;
 use cofferdam_dataflow::checkpoint::segment::SegmentId;
 use cofferdam_dataflow::checkpoint::storage::{
-    CheckpointStorage, Fence, SegmentFile, SegmentSource, StorageError, StorageErrorKind,
+    CheckpointStorage, Fence, NewSavepoint, SegmentFile, SegmentSource, StorageError, StorageErrorKind,
 };
 use cofferdam_dataflow::ids::{Attempt, CheckpointId};
 
@@ -30,17 +34,20 @@ use super::mark;
 const LOCK: &str = "lock";
 const FENCE: &str = "fence";
 const FINISHED: &str = "finished";
-const SEGMENTS: &str = "segments";
-const MANIFEST: &str = "_manifest";
-const COMMITTED: &str = "_committed";
+pub(super) const SEGMENTS: &str = "segments";
+pub(super) const MANIFEST: &str = "_manifest";
+pub(super) const COMMITTED: &str = "_committed";
+pub(super) const CLAIMED: &str = "_claimed";
 const TEMPORARY: &str = ".tmp";
 /// No manifest is larger; a larger file is damaged.
-const MANIFEST_BYTES_MAX: u64 = 1 << 30;
+pub(super) const MANIFEST_BYTES_MAX: u64 = 1 << 30;
 
 /// A directory of checkpoints. Owned by one process at a time, or opened for reading only.
 pub struct LocalStorage {
-    dir: PathBuf,
-    files: Arc<dyn Files>,
+    pub(super) dir: PathBuf,
+    pub(super) files: Arc<dyn Files>,
+    /// For a savepoint's folder, read as a storage of its own: its id.
+    savepoint: Option<CheckpointId>,
     /// Held for life; `None` for reading only.
     lock: Option<File>,
     is_owner: bool,
@@ -55,7 +62,7 @@ impl LocalStorage {
         let mut builder = std::fs::DirBuilder::new();
         builder.recursive(true).mode(0o700).create(dir).map_err(|error| failed("create", dir, error))?;
         let lock = lock(dir)?;
-        let storage = Self { dir: dir.to_owned(), files: Arc::new(HostFiles), lock: Some(lock), is_owner: true };
+        let storage = Self { dir: dir.to_owned(), files: Arc::new(HostFiles), savepoint: None, lock: Some(lock), is_owner: true };
         storage.prepare()?;
         // The directory's own name: without it, all that is synced below could vanish.
         let parent = dir.canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned));
@@ -65,20 +72,27 @@ impl LocalStorage {
         Ok(storage)
     }
 
-    /// Opens a directory for reading only, beside a process that owns it. Whatever would change it is refused.
+    /// Opens a directory for reading only, beside a process that owns it. Whatever would change it is refused. The folder
+    /// of a savepoint is a directory with one checkpoint.
     ///
     /// # Errors
     /// [`StorageError`] if the directory cannot be read.
     pub fn open_to_read(dir: &Path) -> Result<Self, StorageError> {
-        let storage = Self { dir: dir.to_owned(), files: Arc::new(HostFiles), lock: None, is_owner: false };
+        let mut storage = Self { dir: dir.to_owned(), files: Arc::new(HostFiles), savepoint: None, lock: None, is_owner: false };
         storage.list(dir)?;
+        if storage.exists(&dir.join(MANIFEST))? {
+            let bytes = storage.read(&dir.join(MANIFEST), MANIFEST_BYTES_MAX)?;
+            // An unreadable one is shown as damaged, whatever its number.
+            let id = CheckpointManifest::decode(&bytes).map_or(CheckpointId(0), |manifest| manifest.checkpoint);
+            storage.savepoint = Some(id);
+        }
         Ok(storage)
     }
 
     /// Uses a directory of other files than the host's. It is empty or was used so before.
     #[cfg(test)]
     pub(super) fn with_files(dir: &Path, files: Arc<dyn Files>) -> Result<Self, StorageError> {
-        let storage = Self { dir: dir.to_owned(), files, lock: None, is_owner: true };
+        let storage = Self { dir: dir.to_owned(), files, savepoint: None, lock: None, is_owner: true };
         storage.prepare()?;
         Ok(storage)
     }
@@ -102,15 +116,15 @@ impl LocalStorage {
         self.sync_dir(&self.dir)
     }
 
-    fn checkpoint_dir(&self, id: CheckpointId) -> PathBuf {
-        self.dir.join(format!("chk-{id}"))
+    pub(super) fn checkpoint_dir(&self, id: CheckpointId) -> PathBuf {
+        if self.savepoint.is_some() { self.dir.clone() } else { self.dir.join(format!("chk-{id}")) }
     }
 
-    fn segment_path(&self, id: SegmentId) -> PathBuf {
+    pub(super) fn segment_path(&self, id: SegmentId) -> PathBuf {
         self.dir.join(SEGMENTS).join(format!("{id}.seg"))
     }
 
-    fn check_owner(&self) -> Result<(), StorageError> {
+    pub(super) fn check_owner(&self) -> Result<(), StorageError> {
         if self.is_owner {
             return Ok(());
         }
@@ -118,23 +132,23 @@ impl LocalStorage {
         Err(StorageError::new(StorageErrorKind::Fenced, message))
     }
 
-    fn sync_dir(&self, dir: &Path) -> Result<(), StorageError> {
+    pub(super) fn sync_dir(&self, dir: &Path) -> Result<(), StorageError> {
         self.files.sync_dir(dir).map_err(|error| failed("sync", dir, error))
     }
 
-    fn list(&self, dir: &Path) -> Result<Vec<String>, StorageError> {
+    pub(super) fn list(&self, dir: &Path) -> Result<Vec<String>, StorageError> {
         self.files.list(dir).map_err(|error| failed("list", dir, error))
     }
 
     /// Removes a file; a missing one is fine. Not durable.
-    fn remove(&self, path: &Path) -> Result<(), StorageError> {
+    pub(super) fn remove(&self, path: &Path) -> Result<(), StorageError> {
         match self.files.remove(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path, error)),
             Ok(()) | Err(_) => Ok(()),
         }
     }
 
-    fn read(&self, path: &Path, bytes_max: u64) -> Result<Vec<u8>, StorageError> {
+    pub(super) fn read(&self, path: &Path, bytes_max: u64) -> Result<Vec<u8>, StorageError> {
         let file = self.files.open(path).map_err(|error| failed("open", path, error))?;
         let length = usize::try_from(file.length()).ok().filter(|length| *length as u64 <= bytes_max);
         let Some(length) = length else {
@@ -146,7 +160,7 @@ impl LocalStorage {
         Ok(bytes)
     }
 
-    fn read_if_there(&self, path: &Path) -> Result<Option<Vec<u8>>, StorageError> {
+    pub(super) fn read_if_there(&self, path: &Path) -> Result<Option<Vec<u8>>, StorageError> {
         match self.read(path, 4096) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind == StorageErrorKind::NotFound => Ok(None),
@@ -154,7 +168,7 @@ impl LocalStorage {
         }
     }
 
-    fn exists(&self, path: &Path) -> Result<bool, StorageError> {
+    pub(super) fn exists(&self, path: &Path) -> Result<bool, StorageError> {
         match self.files.open(path) {
             Ok(_) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -163,7 +177,7 @@ impl LocalStorage {
     }
 
     /// Writes and syncs `<path>.tmp`. Leaves nothing behind on an error.
-    fn write_temporary(&self, path: &Path, bytes: &[u8]) -> Result<PathBuf, StorageError> {
+    pub(super) fn write_temporary(&self, path: &Path, bytes: &[u8]) -> Result<PathBuf, StorageError> {
         let temporary = temporary(path);
         self.remove(&temporary)?;
         let write = || {
@@ -182,18 +196,21 @@ impl LocalStorage {
     }
 
     /// Writes a mark durably, over what is there.
-    fn write_mark(&self, path: &Path, kind: &str, numbers: &[(&str, u64)]) -> Result<(), StorageError> {
+    pub(super) fn write_mark(&self, path: &Path, kind: &str, numbers: &[(&str, u64)]) -> Result<(), StorageError> {
         self.check_owner()?;
         let temporary = self.write_temporary(path, mark::encode(kind, numbers).as_bytes())?;
         self.files.replace(&temporary, path).map_err(|error| failed("replace", path, error).with_unknown_outcome())?;
         self.sync_parent(path).map_err(StorageError::with_unknown_outcome)
     }
 
-    fn sync_parent(&self, path: &Path) -> Result<(), StorageError> {
+    pub(super) fn sync_parent(&self, path: &Path) -> Result<(), StorageError> {
         self.sync_dir(path.parent().unwrap_or(&self.dir))
     }
 
     fn checkpoint_dirs(&self) -> Result<Vec<CheckpointId>, StorageError> {
+        if let Some(id) = self.savepoint {
+            return Ok(vec![id]);
+        }
         let parse = |name: String| {
             let id = CheckpointId(name.strip_prefix("chk-")?.parse().ok()?);
             (format!("chk-{id}") == name).then_some(id)
@@ -204,7 +221,7 @@ impl LocalStorage {
     }
 
     /// Removes the temporary files of a directory.
-    fn remove_temporary(&self, dir: &Path) -> Result<usize, StorageError> {
+    pub(super) fn remove_temporary(&self, dir: &Path) -> Result<usize, StorageError> {
         let names: Vec<_> = self.list(dir)?.into_iter().filter(|name| name.ends_with(TEMPORARY)).collect();
         names.iter().try_for_each(|name| self.remove(&dir.join(name)))?;
         Ok(names.len())
@@ -309,10 +326,12 @@ impl CheckpointStorage for LocalStorage {
         if !self.list(&self.dir)?.contains(&format!("chk-{id}")) {
             return Ok(());
         }
+        self.delete_claimed(&dir)?;
         self.remove(&dir.join(MANIFEST))?;
         // Before anything else goes: a manifest that came back without its mark would be committed again.
         self.sync_dir(&dir)?;
         self.remove(&dir.join(COMMITTED))?;
+        self.remove(&dir.join(CLAIMED))?;
         self.remove_temporary(&dir)?;
         self.files.remove_dir(&dir).map_err(|error| failed("remove", &dir, error))?;
         self.sync_dir(&self.dir)
@@ -351,6 +370,32 @@ impl CheckpointStorage for LocalStorage {
         self.sync_dir(&self.dir)
     }
 
+    fn publish_savepoint(&self, attempt: Attempt, savepoint: NewSavepoint<'_>) -> Result<(), StorageError> {
+        self.check_owner()?;
+        self.check_fence(attempt)?;
+        let fence = self.fence()?;
+        if fence.checkpoint < savepoint.checkpoint.0 {
+            // The folder may be moved away: nothing else here tells that the id is used.
+            let numbers = [("attempt", fence.attempt), ("checkpoint", savepoint.checkpoint.0)];
+            self.write_mark(&self.dir.join(FENCE), "fence", &numbers)?;
+        }
+        self.write_savepoint(savepoint)
+    }
+
+    fn mark_savepoint_committed(&self, path: &str, id: CheckpointId) -> Result<(), StorageError> {
+        self.write_mark(&Path::new(path).join(COMMITTED), "committed", &[("checkpoint", id.0)])
+    }
+
+    fn delete_savepoint(&self, path: &str) -> Result<(), StorageError> {
+        self.check_owner()?;
+        self.remove_savepoint(Path::new(path))
+    }
+
+    fn claim_savepoint(&self, path: &str, for_checkpoint: CheckpointId) -> Result<(), StorageError> {
+        self.check_owner()?;
+        self.write_claim(path, for_checkpoint)
+    }
+
     fn remove_leftovers(&self) -> Result<usize, StorageError> {
         self.check_owner()?;
         let mut removed = self.remove_temporary(&self.dir)? + self.remove_temporary(&self.dir.join(SEGMENTS))?;
@@ -365,17 +410,17 @@ impl CheckpointStorage for LocalStorage {
     }
 }
 
-fn temporary(path: &Path) -> PathBuf {
+pub(super) fn temporary(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(TEMPORARY);
     name.into()
 }
 
-fn failed(act: &str, path: &Path, error: io::Error) -> StorageError {
+pub(super) fn failed(act: &str, path: &Path, error: io::Error) -> StorageError {
     StorageError::io(format!("cannot {act} {}", path.display()), error)
 }
 
-fn damaged(path: &Path) -> StorageError {
+pub(super) fn damaged(path: &Path) -> StorageError {
     StorageError::new(StorageErrorKind::Damaged, format!("{} is damaged", path.display()))
 }
 
@@ -451,9 +496,9 @@ impl Drop for LocalSegment {
     }
 }
 
-struct LocalSource {
-    path: PathBuf,
-    file: Box<dyn ReadFile>,
+pub(super) struct LocalSource {
+    pub(super) path: PathBuf,
+    pub(super) file: Box<dyn ReadFile>,
 }
 
 impl SegmentSource for LocalSource {

@@ -32,6 +32,21 @@ pub(super) fn decode<const N: usize>(kind: &str, names: [&str; N], text: &[u8]) 
     (encode(kind, &pairs) == text).then_some(numbers)
 }
 
+/// Returns the text of a mark that holds one text, which may be anything but more than a line.
+pub(super) fn encode_text(kind: &str, value: &str) -> String {
+    let mut text = format!("cofferdam {kind} {VERSION}\n{value}\n");
+    let hash = xxhash_rust::xxh3::xxh3_64(text.as_bytes());
+    text.push_str(&format!("xxh3 {hash:016x}\n"));
+    text
+}
+
+/// Reads the text of a mark of this kind. `None` if it is not exactly what [`encode_text`] writes.
+pub(super) fn decode_text(kind: &str, text: &[u8]) -> Option<String> {
+    let text = str::from_utf8(text).ok()?;
+    let value = text.lines().nth(1)?;
+    (encode_text(kind, value) == text).then(|| value.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

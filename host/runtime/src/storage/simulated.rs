@@ -201,6 +201,15 @@ impl Files for SimulatedFiles {
         Ok(())
     }
 
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut disk = self.disk();
+        disk.step()?;
+        let node = disk.node(from)?;
+        disk.must_be_free(to)?;
+        disk.change(Change::Set(to.to_owned(), node));
+        Ok(())
+    }
+
     fn create_dir(&self, path: &Path) -> io::Result<()> {
         let mut disk = self.disk();
         disk.step()?;

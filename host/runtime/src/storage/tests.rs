@@ -5,10 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cofferdam_dataflow::checkpoint::segment::SegmentId;
-use cofferdam_dataflow::checkpoint::storage::{CheckpointStorage, Fence, StorageError, StorageErrorKind};
+use cofferdam_dataflow::checkpoint::storage::{CheckpointStorage, Fence, NewSavepoint, StorageError, StorageErrorKind};
 use cofferdam_dataflow::ids::{Attempt, CheckpointId, TaskIndex};
 
 use super::LocalStorage;
+use super::files::Files;
 use super::simulated::SimulatedFiles;
 
 const DIR: &str = "/job";
@@ -219,7 +220,7 @@ fn the_real_disk_keeps_checkpoints_for_their_owner_only() {
     assert_eq!([&path, &segment_path, &manifest].map(|path| mode(path)), [0o700, 0o600, 0o600]);
     storage.clear_finished().unwrap();
     assert_eq!(storage.finished().unwrap(), None);
-    let replaced = super::files::Files::rename_new(&super::files::HostFiles, &manifest, &path.join("chk-3/_manifest"));
+    let replaced = Files::rename_new(&super::files::HostFiles, &manifest, &path.join("chk-3/_manifest"));
     assert_eq!(replaced.unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
 }
 
@@ -234,4 +235,84 @@ fn a_checkpoint_is_listed_and_a_damaged_one_is_shown_as_such() {
     assert!(listed[0].manifest.as_ref().unwrap_err().contains("damaged"));
     assert!(!super::inspect::verify(&storage, CheckpointId(1)).unwrap().is_whole());
     assert_eq!(super::inspect::verify(&storage, CheckpointId(2)).unwrap_err().kind, StorageErrorKind::NotFound);
+}
+
+const SAVED: &str = "/job/savepoints/savepoint-5";
+
+/// A checkpoint, then a savepoint, whose segment then goes from the job's own directory.
+fn save(storage: &dyn CheckpointStorage) -> Result<(), StorageError> {
+    storage.raise_fence(Fence { attempt: 1, checkpoint: 0 })?;
+    write_segment(storage, 1)?;
+    storage.publish_manifest(Attempt(1), CheckpointId(1), &content(1))?;
+    write_segment(storage, 5)?;
+    let (segments, manifest) = ([segment(5)], content(5));
+    let new = NewSavepoint { checkpoint: CheckpointId(5), path: SAVED, segments: &segments, manifest: &manifest };
+    storage.publish_savepoint(Attempt(1), new)?;
+    storage.delete_segment(segment(5))
+}
+
+fn read(files: &SimulatedFiles, path: &str) -> Option<Vec<u8>> {
+    let file = files.open(Path::new(path)).ok()?;
+    let mut bytes = vec![0; usize::try_from(file.length()).unwrap()];
+    file.read_exact_at(0, &mut bytes).unwrap();
+    Some(bytes)
+}
+
+#[test]
+fn a_savepoint_is_whole_or_not_there_after_a_power_failure_at_any_point() {
+    for steps in 1.. {
+        let files = SimulatedFiles::new(Path::new(DIR));
+        files.fail_after(steps);
+        let done = storage(&files).and_then(|storage| save(&storage)).is_ok();
+        for seed in 0..30 {
+            let files = files.after_power_failure(seed);
+            let manifest = read(&files, &format!("{SAVED}/_manifest"));
+            assert!(manifest.is_some() || !done, "it was published, after {steps} steps");
+            if let Some(manifest) = manifest {
+                assert_eq!(manifest, content(5), "after {steps} steps");
+                let file = read(&files, &format!("{SAVED}/segments/{}.seg", segment(5)));
+                assert_eq!(file, Some(content(5)), "after {steps} steps");
+                assert_eq!(storage(&files).unwrap().fence().unwrap().checkpoint, 5, "its id is not used again");
+            }
+        }
+        if done {
+            assert!(steps > 30, "it has that many steps");
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_savepoint_that_fails_leaves_nothing_and_never_replaces_anything() {
+    for sync in 0..30 {
+        let files = SimulatedFiles::new(Path::new(DIR));
+        let storage = storage(&files).unwrap();
+        files.fail_sync(sync);
+        if save(&storage).is_err() {
+            assert!(read(&files, &format!("{SAVED}/_manifest")).is_none(), "sync {sync}");
+            let left: Vec<_> = files.paths().into_iter().filter(|path| path.starts_with(SAVED)).collect();
+            assert!(left.is_empty(), "sync {sync}: {left:?}");
+        }
+    }
+    let files = SimulatedFiles::new(Path::new(DIR));
+    let storage = storage(&files).unwrap();
+    save(&storage).unwrap();
+    let new = NewSavepoint { checkpoint: CheckpointId(6), path: SAVED, segments: &[], manifest: b"other" };
+    assert_eq!(storage.publish_savepoint(Attempt(1), new).unwrap_err().kind, StorageErrorKind::Exists);
+    assert_eq!(read(&files, &format!("{SAVED}/_manifest")), Some(content(5)));
+}
+
+#[test]
+fn a_claimed_savepoint_goes_with_its_checkpoint_but_not_with_one_that_was_never_published() {
+    let files = SimulatedFiles::new(Path::new(DIR));
+    let storage = storage(&files).unwrap();
+    save(&storage).unwrap();
+    storage.claim_savepoint(SAVED, CheckpointId(6)).unwrap();
+    storage.remove_leftovers().unwrap();
+    assert!(read(&files, &format!("{SAVED}/_manifest")).is_some(), "the claim was left half done");
+    storage.claim_savepoint(SAVED, CheckpointId(7)).unwrap();
+    storage.publish_manifest(Attempt(1), CheckpointId(7), &content(7)).unwrap();
+    storage.delete_checkpoint(CheckpointId(7)).unwrap();
+    assert!(!files.paths().iter().any(|path| path.starts_with(SAVED) || path.contains("chk-7")), "{:?}", files.paths());
+    assert!(read(&files, "/job/chk-1/_manifest").is_some());
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::output::rows;
-use super::stage::{Ended, Stage};
+use super::stage::{Ended, Stage, example};
 
 const LINES: u64 = 200_000;
 
@@ -146,13 +146,49 @@ fn an_error_that_may_pass_is_tried_again_and_one_that_may_not_is_final() {
 }
 
 #[test]
-fn output_beyond_the_limits_is_an_error_that_names_the_limit() {
-    let ended = broken("large-record");
-    let fault = last_fault(&ended, "guest-error");
-    assert!(message(fault).contains("65536 bytes, over 32768"), "{fault}");
-    let ended = broken("many-records");
-    let fault = last_fault(&ended, "guest-error");
-    assert!(message(fault).contains("over 1500 records"), "{fault}");
+fn output_beyond_the_limits_has_a_code_of_its_own_and_names_the_limit() {
+    for (how, what) in [
+        ("large-record", "a record for output \"out\" has 65536 bytes, over 32768"),
+        ("large-key", "a key for output \"out\" has 8192 bytes, over 4096"),
+        ("many-records", "one call emits over 1500 records; a smaller `max_batch` may help"),
+    ] {
+        let ended = broken(how);
+        assert_eq!(message(last_fault(&ended, "guest-output")), what);
+        assert_eq!(ended.all("fault").len(), 1, "a replay would meet it again: {}", ended.told());
+    }
+}
+
+#[test]
+fn a_state_value_beyond_the_limit_has_a_code_of_its_own_and_names_the_limit() {
+    let stage = Stage::new();
+    let pipeline = example("running-total/pipeline.toml");
+    stage.write(
+        "pipeline.toml",
+        pipeline.replace("component = \"total\"", "component = \"running-total.wasm\"\nlimits = { value = 1 }"),
+    );
+    stage.write("payments.jsonl", example("running-total/payments.jsonl"));
+    stage.components(&["running-total"]);
+    let ended = stage.run(&[]);
+    ended.failed(1, "failed", "guest-write-budget");
+    let fault = ended.only("fault");
+    assert!(message(fault).starts_with("a value of slot ") && message(fault).ends_with(", over 1"), "{fault}");
+}
+
+#[test]
+fn the_summary_says_what_each_operator_has_done() {
+    let stage = stage("panic", 0, 1);
+    let ended = stage.run(&[]);
+    let summary = ended.ended("finished");
+    let [usage] = &summary["operators"].as_array().unwrap()[..] else { panic!("{summary}") };
+    assert_eq!((&usage["operator"], &usage["faults"]), (&"pass".into(), &0.into()), "{usage}");
+    assert_eq!((&usage["records_in"], &usage["records_out"]), (&LINES.into(), &LINES.into()), "{usage}");
+    let number = |key: &str| usage[key].as_u64().unwrap();
+    assert!((1..=LINES + 1).contains(&number("calls")) && number("fuel") > LINES, "{usage}");
+    assert!((64 << 10..=8 << 20).contains(&number("memory_peak_bytes")), "{usage}");
+    assert_eq!((number("state_entries"), number("state_bytes")), (0, 0), "{usage}");
+    let ended = broken("panic");
+    let usage = &ended.only("failed")["summary"]["operators"][0];
+    assert_eq!(usage["faults"], ended.all("fault").len(), "{usage}");
 }
 
 #[test]

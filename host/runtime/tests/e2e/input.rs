@@ -47,6 +47,22 @@ fn stage(pipeline: &str, payments: &str) -> Stage {
 }
 
 #[test]
+fn a_folder_without_a_file_is_missing_input_unless_that_is_allowed() {
+    let folder = |source: &str| totals(source, "out", NO_RESTART).replace("\"payments.jsonl\"", "\"in/\"");
+    let stage = stage(&folder(""), "");
+    stage.write("in/.hidden", "{}\n");
+    let ended = stage.run(&[]);
+    let message = ended.failed(4, "failed", "input-missing")["message"].as_str().unwrap();
+    assert!(message.contains("the folder path = \"in\" has no file to read") && message.contains("allow-empty"), "{message}");
+    assert!(ended.all("started").is_empty(), "{}", ended.told());
+
+    stage.write("pipeline.toml", folder("allow-empty = true"));
+    let ended = stage.run(&["--fresh"]);
+    assert_eq!(ended.ended("finished")["records_in"], 0);
+    assert!(parts(&stage.path("out")).is_empty());
+}
+
+#[test]
 fn a_malformed_record_fails_the_job_with_file_line_and_byte() {
     let good = example("running-total/payments.jsonl");
     let (before, after) = good.split_at(good.match_indices('\n').nth(49).unwrap().0 + 1);

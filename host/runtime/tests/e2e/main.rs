@@ -6,11 +6,14 @@
 mod faults;
 mod guest_faults;
 mod input;
+mod interrupt;
 mod kill;
 mod output;
 mod pipeline_file;
 mod reader;
 mod rejected;
+mod savepoint;
 mod stage;
 mod stop;
 mod storage;
+mod toolchain;

@@ -71,6 +71,12 @@ fn a_component_that_is_no_operator_is_refused() {
 }
 
 #[test]
+fn an_operator_that_panics_when_it_is_asked_what_it_is_is_refused_with_its_words() {
+    let message = refused(&component("undeclared"), "guest-trap");
+    assert!(message.contains("panicked at src/lib.rs:") && message.contains("nobody knows what it is"), "{message}");
+}
+
+#[test]
 fn an_import_that_is_not_offered_is_refused_and_named() {
     let bytes = wat::parse_str("(component (import \"wasi:random/random@0.2.0\" (instance)))").unwrap();
     let message = refused(&bytes, "import-denied");

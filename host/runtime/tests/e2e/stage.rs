@@ -20,6 +20,7 @@ const CRATES: &[(&str, &str)] = &[
     ("word-count-count", "examples/word-count/count"),
     ("running-total", "examples/running-total/total"),
     ("faulty", "host/runtime/tests/guests/faulty"),
+    ("undeclared", "host/runtime/tests/guests/undeclared"),
 ];
 
 /// A temporary folder with the file `pipeline.toml` and what belongs to it.
@@ -144,7 +145,12 @@ impl Stage {
         Running::start(self.command(&[&["run", "pipeline.toml", "--no-build"], arguments].concat()))
     }
 
-    /// Does the same, to its end.
+    /// Starts a command that [`Self::command`] returned.
+    pub(crate) fn start_command(&self, command: Command) -> Running {
+        Running::start(command)
+    }
+
+    /// Does the same as [`Self::start`], to its end.
     pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
         self.start(arguments).wait()
     }
@@ -167,6 +173,26 @@ impl Running {
 
     fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
+    }
+
+    /// Whether it listens for SIGINT and SIGTERM.
+    pub(crate) fn listens(&self) -> bool {
+        let Ok(status) = fs::read_to_string(format!("/proc/{}/status", self.pid())) else { return false };
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = u64::from_str_radix(caught.unwrap_or("0").trim(), 16).unwrap_or(0);
+        [Signal::INT, Signal::TERM].iter().all(|signal| caught & (1 << (signal.as_raw() - 1)) != 0)
+    }
+
+    /// Returns a child of it with this argument.
+    pub(crate) fn child(&self, argument: &str) -> Option<Pid> {
+        let parent = self.pid().to_string();
+        let is_child = |pid: &Pid| {
+            let has_argument = fs::read(format!("/proc/{pid}/cmdline"))
+                .is_ok_and(|line| line.split(|byte| *byte == 0).any(|found| found == argument.as_bytes()));
+            has_argument && state_and_parent(*pid).is_some_and(|(_, found)| found == parent)
+        };
+        let pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.filter_map(Pid::from_raw).find(is_child)
     }
 
     /// Whether it has ended by itself.
@@ -208,8 +234,13 @@ impl Running {
 
     /// Sends it what Ctrl-C sends.
     pub(crate) fn interrupt(&self) {
+        self.signal(Signal::INT);
+    }
+
+    /// Sends it, and no other process, a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
         // As above.
-        let _ = kill_process(self.pid(), Signal::INT);
+        let _ = kill_process(self.pid(), signal);
     }
 
     /// Lets it stand still.
@@ -253,6 +284,35 @@ impl Drop for Running {
             let _ = self.child.wait();
         }
     }
+}
+
+/// Whether a process runs; one that has ended and that nobody has waited for does not.
+pub(crate) fn is_alive(pid: Pid) -> bool {
+    state_and_parent(pid).is_some_and(|(state, _)| !matches!(state.as_str(), "Z" | "X"))
+}
+
+fn state_and_parent(pid: Pid) -> Option<(String, String)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name before it is in brackets, and may hold anything.
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ').map(str::to_owned);
+    Some((fields.next()?, fields.next()?))
+}
+
+/// Waits until a process has ended that is no child of this one.
+pub(crate) fn wait_for_end(pid: Pid) {
+    let start = Instant::now();
+    while is_alive(pid) {
+        assert!(start.elapsed() < PATIENCE, "process {pid} goes on");
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+}
+
+/// Writes a shell script that can be run.
+pub(crate) fn write_script(path: &Path, text: &str) {
+    use std::os::unix::fs::PermissionsExt as _;
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 fn collect(mut stream: impl Read + Send + 'static) -> JoinHandle<String> {

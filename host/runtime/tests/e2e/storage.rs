@@ -53,6 +53,9 @@ fn is_refused_until_repaired(find: impl Fn(&Stage) -> PathBuf, damage: impl Fn(&
         let message = failed["message"].as_str().unwrap();
         assert!(message.contains("restore-damaged: checkpoint ") && message.contains("--allow-rewind"), "{message}");
         assert!(ended.all("started").is_empty(), "{}", ended.told());
+        // Nobody of the job is to blame.
+        let fault = ended.only("fault");
+        assert!(fault["operator"].is_null() && fault["subtask"].is_null(), "{fault}");
     }
     assert!(contents(&stage.path("out")) == published, "a run that is refused publishes nothing and takes nothing away");
     let shown = stage.verb(&["checkpoint", "show", "pipeline.toml"]);

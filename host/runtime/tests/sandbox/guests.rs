@@ -184,6 +184,16 @@ pub(crate) fn process(guest: &mut dyn Guest, records: &[&[u8]]) -> Result<Effect
 }
 
 pub(crate) fn call(guest: &mut dyn Guest, values: BytesSlice<'_>, frame: &KeyedFrame<'_>) -> Result<Effects, GuestFault> {
+    call_reading(guest, values, frame, &(Rc::new(NoState) as Rc<dyn StateReads>))
+}
+
+/// As [`call`], with answers to reads.
+pub(crate) fn call_reading(
+    guest: &mut dyn Guest,
+    values: BytesSlice<'_>,
+    frame: &KeyedFrame<'_>,
+    reads: &Rc<dyn StateReads>,
+) -> Result<Effects, GuestFault> {
     let rows = vec![0; values.len()];
     let batch = InputBatch {
         port: 0,
@@ -194,6 +204,5 @@ pub(crate) fn call(guest: &mut dyn Guest, values: BytesSlice<'_>, frame: &KeyedF
         untimed: &[],
         values,
     };
-    let reads: Rc<dyn StateReads> = Rc::new(NoState);
-    guest.process_batch(&batch, frame, &reads)
+    guest.process_batch(&batch, frame, reads)
 }

@@ -8,4 +8,5 @@ mod abi;
 mod cpu_memory;
 mod guests;
 mod loading;
+mod reads;
 mod text;

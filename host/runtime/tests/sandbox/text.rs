@@ -115,19 +115,6 @@ fn metrics_are_kept_for_the_operator() {
     assert_eq!(factory.metrics().ignored(), 2);
 }
 
-#[test]
-fn reads_on_demand_trap_by_name() {
-    let bench = Bench::new();
-    let wat = Wat {
-        imports: r#"(import "cofferdam:operator/state-reads@0.1.0" "get-list" (func $list (param i32 i32 i32 i32 i32)))"#,
-        process: "(call $list (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 9000)) (i32.const 4096)".into(),
-        ..Wat::default()
-    };
-    let fault = bench.fault(&wat);
-    assert_eq!(fault.code, FaultCode::GuestAbi);
-    assert!(fault.message.contains("state-reads.get-list is not served"), "{fault}");
-}
-
 /// A defect of the host.
 struct PanickingLog;
 

@@ -16,6 +16,8 @@ pub enum CheckpointCommand {
         checkpoint: CheckpointId,
         /// Who is told; others learn of it from barriers.
         tasks: Vec<TaskIndex>,
+        /// Whether the snapshots hold all state, for a savepoint.
+        full: bool,
         /// Whether sources emit nothing after their barrier.
         stop_sources: bool,
     },
@@ -36,6 +38,26 @@ pub enum CheckpointCommand {
         checkpoint: CheckpointId,
         /// All that its manifest lists.
         transactions: BTreeMap<OperatorId, Vec<Transaction>>,
+        /// The path of a savepoint of the same cut, to be marked as committed as well.
+        savepoint: Option<String>,
+    },
+    /// Publish a savepoint: its segments are synced and under their own names; answer with the outcome.
+    PublishSavepoint {
+        /// Whose right to publish is checked.
+        attempt: Attempt,
+        /// Its id.
+        checkpoint: CheckpointId,
+        /// Where it goes.
+        path: String,
+        /// All that its manifest names.
+        segments: Vec<SegmentId>,
+        /// Its manifest.
+        bytes: Vec<u8>,
+    },
+    /// Delete a savepoint that nobody was told of.
+    DiscardSavepoint {
+        /// Where it is.
+        path: String,
     },
     /// Tell all tasks that the checkpoint, and all before it, are completed and committed.
     NotifyCompleted {
@@ -65,6 +87,45 @@ pub enum CheckpointPurpose {
     Stop,
     /// All input has ended.
     Final,
+    /// The user wants a copy to keep: it is not a checkpoint of the job, commits nothing and subsumes nothing.
+    Savepoint,
+}
+
+/// A savepoint that somebody asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavepointOrder {
+    /// The number that its outcome is reported by.
+    pub request: u64,
+    /// Where it goes.
+    pub target: SavepointTarget,
+}
+
+/// Where a savepoint goes. A path, as far as the storage is concerned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SavepointTarget {
+    /// Here.
+    At(String),
+    /// Below, under the name `savepoint-<id>`.
+    Below(String),
+}
+
+impl SavepointTarget {
+    /// Returns the path of a savepoint with this id.
+    pub fn path(&self, id: CheckpointId) -> String {
+        match self {
+            Self::At(path) => path.clone(),
+            Self::Below(path) => format!("{path}/savepoint-{id}"),
+        }
+    }
+}
+
+/// A savepoint that is being taken, or that exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Savepoint {
+    /// Whose outcome it is.
+    pub request: u64,
+    /// Where it is.
+    pub path: String,
 }
 
 /// Why a checkpoint failed.
@@ -107,6 +168,12 @@ pub enum CheckpointFailure {
     /// The manifest could not be published.
     #[error("its manifest could not be published: {0}")]
     Publish(String),
+    /// The savepoint could not be written where it was to go.
+    #[error("the savepoint could not be written: {0}")]
+    Export(String),
+    /// The tasks stopped before it was complete.
+    #[error("the job's tasks were stopped before it was complete")]
+    TasksStopped,
 }
 
 impl CheckpointFailure {
@@ -114,7 +181,7 @@ impl CheckpointFailure {
     pub fn counts(&self) -> bool {
         match self {
             Self::Expired { .. } | Self::Declined { .. } | Self::Unfit { .. } | Self::Publish(_) => true,
-            Self::Overtaken(_) | Self::Subsumed(_) => false,
+            Self::Overtaken(_) | Self::Subsumed(_) | Self::Export(_) | Self::TasksStopped => false,
         }
     }
 }
@@ -147,6 +214,19 @@ pub enum CheckpointOutcome {
         purpose: CheckpointPurpose,
         /// Why it failed.
         failure: CheckpointFailure,
+        /// The savepoint that does not come of it.
+        savepoint: Option<Savepoint>,
+    },
+    /// A savepoint exists. If the job is to stop with it, its output is committed next.
+    SavepointTaken {
+        /// Its id.
+        checkpoint: CheckpointId,
+        /// Where it is, and who asked for it.
+        savepoint: Savepoint,
+        /// From the trigger until now, in milliseconds.
+        duration_ms: u64,
+        /// Bytes of its segments.
+        bytes: u64,
     },
     /// More checkpoints in a row have failed than is tolerable.
     TooManyFailures {

@@ -11,17 +11,25 @@
 //!                        failed: segments discarded, tasks told            failed         completed, commit is repeated
 //! ```
 //!
+//! A savepoint is pending like a checkpoint; then a copy of it is published where the user wants it, beside what completes
+//! meanwhile. It subsumes nothing, is not subsumed, and its failure is nobody else's. A checkpoint that the job stops with
+//! may be a savepoint as well: the copy is published first, then the checkpoint goes its way.
+//!
 //! At most one checkpoint completes at a time. The manifest being durable is what completes it: from then on older
 //! pending ones are subsumed. Tasks are told, and older checkpoints deleted, only after its transactions are committed.
 
 mod command;
 mod pending;
+mod savepoint;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use command::{CheckpointCommand, CheckpointFailure, CheckpointOutcome, CheckpointPurpose, Outputs};
+pub use command::{
+    CheckpointCommand, CheckpointFailure, CheckpointOutcome, CheckpointPurpose, Outputs, Savepoint, SavepointOrder,
+    SavepointTarget,
+};
 use pending::Pending;
 
 use super::chains::StateChains;
@@ -95,8 +103,32 @@ struct Completing {
     checkpoint: CheckpointId,
     pending: Pending,
     manifest: CheckpointManifest,
-    /// Whether the manifest is known to be durable.
-    published: bool,
+    stage: Stage,
+}
+
+impl Completing {
+    fn is_at(&self, checkpoint: CheckpointId, stage: Stage) -> bool {
+        self.checkpoint == checkpoint && self.stage == stage
+    }
+}
+
+/// How far a checkpoint is that completes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Its copy is being published as a savepoint.
+    Exporting,
+    /// Its manifest is being published.
+    Publishing,
+    /// Its manifest is known to be durable.
+    Published,
+}
+
+/// A checkpoint that is to be triggered, not before a time.
+#[derive(Clone, Debug)]
+struct Wanted {
+    purpose: CheckpointPurpose,
+    savepoint: Option<SavepointOrder>,
+    at: MonotonicTime,
 }
 
 /// See the module's documentation.
@@ -113,13 +145,19 @@ pub struct Coordinator {
     retention: Retention,
     pending: BTreeMap<CheckpointId, Pending>,
     completing: Option<Completing>,
+    /// A savepoint that is being published.
+    exporting: Option<(CheckpointId, Pending)>,
+    /// The sources have been told to end where they are.
+    draining: bool,
+    /// What the final checkpoint is to be as well.
+    final_savepoint: Option<SavepointOrder>,
     ended: BTreeSet<TaskIndex>,
     /// When the next periodic trigger is due.
     due: Option<MonotonicTime>,
     /// The earliest time of the next periodic trigger, by the pause.
     paused_until: MonotonicTime,
     /// One that is not periodic, and the earliest time for it.
-    wanted: Option<(CheckpointPurpose, MonotonicTime)>,
+    wanted: Option<Wanted>,
     failures_in_a_row: u32,
 }
 
@@ -143,6 +181,9 @@ impl Coordinator {
             retention: Retention::default(),
             pending: BTreeMap::new(),
             completing: None,
+            exporting: None,
+            draining: false,
+            final_savepoint: None,
             ended: BTreeSet::new(),
             due: None,
             paused_until: MonotonicTime(0),
@@ -165,6 +206,7 @@ impl Coordinator {
         self.attempt = Some(attempt);
         self.ended.clear();
         self.wanted = None;
+        (self.draining, self.final_savepoint) = (false, None);
         self.failures_in_a_row = 0;
         self.paused_until = now.monotonic;
         self.due = self.config.interval_ms.map(|interval| now.monotonic.plus_ms(interval));
@@ -177,12 +219,18 @@ impl Coordinator {
         self.wanted = None;
         let dropped = std::mem::take(&mut self.pending);
         discard(&mut out, dropped.values().flat_map(Pending::segments).collect());
+        for (checkpoint, Pending { purpose, savepoint, .. }) in dropped {
+            if savepoint.is_some() {
+                let failure = CheckpointFailure::TasksStopped;
+                out.outcomes.push(CheckpointOutcome::Failed { checkpoint, purpose, failure, savepoint });
+            }
+        }
         out
     }
 
     /// Whether the storage or the sinks have yet to answer.
     pub fn is_completing(&self) -> bool {
-        self.completing.is_some()
+        self.completing.is_some() || self.exporting.is_some()
     }
 
     /// Returns the newest completed checkpoint.
@@ -199,7 +247,7 @@ impl Coordinator {
     pub fn next_tick(&self) -> Option<MonotonicTime> {
         self.attempt?;
         let expiry = self.pending.values().map(|pending| pending.expires(self.config.timeout_ms)).min();
-        let wanted = self.wanted.map(|(_, at)| at);
+        let wanted = self.wanted.as_ref().map(|wanted| wanted.at);
         let periodic = self.may_trigger_periodic().then(|| self.due.map(|due| due.max(self.paused_until))).flatten();
         [expiry, wanted, periodic].into_iter().flatten().min()
     }
@@ -221,10 +269,11 @@ impl Coordinator {
         out
     }
 
-    /// Asks for a checkpoint that does not wait for the interval, such as the one before a stop.
-    pub fn request(&mut self, purpose: CheckpointPurpose, now: Now) -> Outputs {
+    /// Asks for a checkpoint that does not wait for the interval, such as the one before a stop. `savepoint`: it is to be
+    /// one as well.
+    pub fn request(&mut self, purpose: CheckpointPurpose, savepoint: Option<SavepointOrder>, now: Now) -> Outputs {
         let mut out = Outputs::default();
-        self.wanted = Some((purpose, now.monotonic));
+        self.wanted = Some(Wanted { purpose, savepoint, at: now.monotonic });
         self.trigger_what_is_due(now, &mut out);
         out
     }
@@ -236,11 +285,12 @@ impl Coordinator {
             return out;
         }
         for (id, pending) in &self.pending {
-            let stop_sources = pending.stops_sources();
-            out.commands.push(CheckpointCommand::Trigger { checkpoint: *id, tasks: vec![task], stop_sources });
+            let (full, stop_sources) = (pending.savepoint.is_some(), pending.stops_sources());
+            out.commands.push(CheckpointCommand::Trigger { checkpoint: *id, tasks: vec![task], full, stop_sources });
         }
         if self.ended.len() == self.tasks.len() && self.wanted.is_none() {
-            self.wanted = Some((CheckpointPurpose::Final, now.monotonic));
+            let savepoint = self.final_savepoint.take();
+            self.wanted = Some(Wanted { purpose: CheckpointPurpose::Final, savepoint, at: now.monotonic });
             self.trigger_what_is_due(now, &mut out);
         }
         out
@@ -292,10 +342,9 @@ impl Coordinator {
     /// The manifest is durable: the checkpoint is completed. Its transactions are committed next.
     pub fn published(&mut self, checkpoint: CheckpointId, now: Now) -> Outputs {
         let mut out = Outputs::default();
-        let Some(completing) = self.completing.as_mut().filter(|completing| completing.checkpoint == checkpoint) else {
-            return out;
-        };
-        completing.published = true;
+        let is_it = |completing: &&mut Completing| completing.is_at(checkpoint, Stage::Publishing);
+        let Some(completing) = self.completing.as_mut().filter(is_it) else { return out };
+        completing.stage = Stage::Published;
         self.parent = Some(checkpoint);
         self.chains = completing.manifest.state.clone();
         self.retention.add(checkpoint, self.chains.segments().keys().copied());
@@ -305,14 +354,16 @@ impl Coordinator {
             self.completing = None;
             return out;
         };
-        let older: Vec<_> = self.pending.range(..checkpoint).map(|(id, _)| *id).collect();
+        let savepoint = completing.pending.savepoint.as_ref().map(|savepoint| savepoint.path.clone());
+        let older = self.pending.range(..checkpoint).filter(|(_, pending)| pending.is_checkpoint());
+        let older: Vec<_> = older.map(|(id, _)| *id).collect();
         for id in older {
             self.fail(id, CheckpointFailure::Subsumed(checkpoint), now, &mut out);
         }
         if transactions.is_empty() {
             self.finish_completing(now, &mut out);
         } else {
-            out.commands.push(CheckpointCommand::CommitSinks { attempt, checkpoint, transactions });
+            out.commands.push(CheckpointCommand::CommitSinks { attempt, checkpoint, transactions, savepoint });
         }
         out
     }
@@ -320,7 +371,7 @@ impl Coordinator {
     /// The manifest was not published, or nobody knows.
     pub fn publish_failed(&mut self, checkpoint: CheckpointId, error: &StorageError, now: Now) -> Outputs {
         let mut out = Outputs::default();
-        let Some(completing) = self.completing.take_if(|completing| completing.checkpoint == checkpoint) else {
+        let Some(completing) = self.completing.take_if(|completing| completing.is_at(checkpoint, Stage::Publishing)) else {
             return out;
         };
         let cause = error.source.as_ref().map(|source| format!(": {source}")).unwrap_or_default();
@@ -344,7 +395,7 @@ impl Coordinator {
     /// The transactions are committed.
     pub fn committed(&mut self, checkpoint: CheckpointId, now: Now) -> Outputs {
         let mut out = Outputs::default();
-        if self.completing.as_ref().is_some_and(|completing| completing.checkpoint == checkpoint && completing.published) {
+        if self.completing.as_ref().is_some_and(|completing| completing.is_at(checkpoint, Stage::Published)) {
             self.finish_completing(now, &mut out);
         }
         out
@@ -352,7 +403,7 @@ impl Coordinator {
 
     /// The transactions could not be committed. The checkpoint exists; a restart repeats the commit.
     pub fn commit_failed(&mut self, checkpoint: CheckpointId) {
-        self.completing.take_if(|completing| completing.checkpoint == checkpoint && completing.published);
+        self.completing.take_if(|completing| completing.is_at(checkpoint, Stage::Published));
     }
 
     /// Tells the tasks of a completed and committed checkpoint and deletes what it makes superfluous.
@@ -373,7 +424,7 @@ impl Coordinator {
             purpose: pending.purpose,
             is_final: manifest.is_final,
             duration_ms: now.monotonic.since_ms(pending.triggered.monotonic),
-            written_bytes: pending.written().map(|segment| segment.reference.length).sum(),
+            written_bytes: pending.written_bytes(),
             state_bytes: manifest.state.segments().values().map(|segment| segment.length).sum(),
             alignment_us_max: pending.alignment_us_max(),
         });
@@ -386,19 +437,33 @@ impl Coordinator {
 
     /// Publishes the newest checkpoint that all tasks have acknowledged, unless one is on its way already.
     fn complete_what_is_ready(&mut self, out: &mut Outputs) {
+        self.export_what_is_ready(out);
         let Some(attempt) = self.attempt.filter(|_| self.completing.is_none()) else { return };
-        let tasks = self.tasks.len();
-        let ready = self.pending.iter().rev().find(|(_, pending)| pending.missing(tasks).is_none()).map(|(id, _)| *id);
-        let Some((checkpoint, pending)) = ready.and_then(|id| Some((id, self.pending.remove(&id)?))) else { return };
+        let Some((checkpoint, pending)) = self.take_ready(Pending::is_checkpoint) else { return };
         let manifest = pending.manifest(&self.job, checkpoint, attempt, (self.parent, &self.chains));
-        let bytes = manifest.encode();
-        out.commands.push(CheckpointCommand::PublishManifest { attempt, checkpoint, bytes });
-        self.completing = Some(Completing { checkpoint, pending, manifest, published: false });
+        let stage = if pending.savepoint.is_some() {
+            out.commands.extend(self.publish_savepoint(checkpoint, &pending, attempt));
+            Stage::Exporting
+        } else {
+            out.commands.push(CheckpointCommand::PublishManifest { attempt, checkpoint, bytes: manifest.encode() });
+            Stage::Publishing
+        };
+        self.completing = Some(Completing { checkpoint, pending, manifest, stage });
+    }
+
+    /// Takes the newest one out that all tasks have acknowledged.
+    fn take_ready(&mut self, is_wanted: impl Fn(&Pending) -> bool) -> Option<(CheckpointId, Pending)> {
+        let tasks = self.tasks.len();
+        let is_ready = |pending: &Pending| is_wanted(pending) && pending.missing(tasks).is_none();
+        let id = self.pending.iter().rev().find(|(_, pending)| is_ready(pending)).map(|(id, _)| *id)?;
+        Some((id, self.pending.remove(&id)?))
     }
 
     fn may_trigger_periodic(&self) -> bool {
-        let in_flight = self.pending.len() + usize::from(self.completing.is_some());
+        let pending = self.pending.values().filter(|pending| pending.is_checkpoint());
+        let in_flight = pending.count() + usize::from(self.completing.is_some());
         let nothing_special = self.wanted.is_none()
+            && !self.draining
             && self.ended.len() < self.tasks.len()
             && !self.pending.values().any(Pending::stops_sources)
             && !self.completing.as_ref().is_some_and(|completing| completing.pending.stops_sources());
@@ -409,23 +474,25 @@ impl Coordinator {
         if self.attempt.is_none() {
             return;
         }
-        if let Some((purpose, _)) = self.wanted.take_if(|(_, at)| *at <= now.monotonic) {
-            self.trigger(purpose, now, out);
+        if let Some(Wanted { purpose, savepoint, .. }) = self.wanted.take_if(|wanted| wanted.at <= now.monotonic) {
+            self.trigger(purpose, savepoint, now, out);
         }
         let due = self.due.is_some_and(|due| due.max(self.paused_until) <= now.monotonic);
         if due && self.may_trigger_periodic() {
             self.due = self.config.interval_ms.map(|interval| now.monotonic.plus_ms(interval));
-            self.trigger(CheckpointPurpose::Periodic, now, out);
+            self.trigger(CheckpointPurpose::Periodic, None, now, out);
         }
     }
 
-    fn trigger(&mut self, purpose: CheckpointPurpose, now: Now, out: &mut Outputs) {
+    fn trigger(&mut self, purpose: CheckpointPurpose, order: Option<SavepointOrder>, now: Now, out: &mut Outputs) {
         let checkpoint = self.next;
         self.next = CheckpointId(checkpoint.0 + 1);
         let told = |task: &TaskIndex| self.tasks[task.0].is_source || self.ended.contains(task);
         let tasks = (0..self.tasks.len()).map(TaskIndex).filter(told).collect();
-        let pending = Pending::new(purpose, now);
-        out.commands.push(CheckpointCommand::Trigger { checkpoint, tasks, stop_sources: pending.stops_sources() });
+        let savepoint = order.map(|order| Savepoint { request: order.request, path: order.target.path(checkpoint) });
+        let full = savepoint.is_some();
+        let pending = Pending::new(purpose, savepoint, now);
+        out.commands.push(CheckpointCommand::Trigger { checkpoint, tasks, full, stop_sources: pending.stops_sources() });
         self.pending.insert(checkpoint, pending);
     }
 
@@ -441,12 +508,14 @@ impl Coordinator {
     fn give_up(&mut self, checkpoint: CheckpointId, pending: &Pending, failure: CheckpointFailure, now: Now, out: &mut Outputs) {
         out.commands.push(CheckpointCommand::NotifyAborted { checkpoint });
         discard(out, pending.segments());
-        let purpose = pending.purpose;
-        out.outcomes.push(CheckpointOutcome::Failed { checkpoint, purpose, failure: failure.clone() });
-        if purpose == CheckpointPurpose::Final {
-            self.wanted = Some((CheckpointPurpose::Final, now.monotonic.plus_ms(FINAL_RETRY_MS)));
+        let (purpose, savepoint) = (pending.purpose, pending.savepoint.clone());
+        let is_alone = savepoint.is_none();
+        out.outcomes.push(CheckpointOutcome::Failed { checkpoint, purpose, failure: failure.clone(), savepoint });
+        if purpose == CheckpointPurpose::Final && is_alone {
+            let at = now.monotonic.plus_ms(FINAL_RETRY_MS);
+            self.wanted = Some(Wanted { purpose, savepoint: None, at });
         }
-        if failure.counts() {
+        if failure.counts() && is_alone {
             self.failures_in_a_row += 1;
             if self.failures_in_a_row > self.config.tolerable_failures {
                 out.outcomes.push(CheckpointOutcome::TooManyFailures { failures: self.failures_in_a_row, last: failure });
@@ -466,7 +535,8 @@ impl Coordinator {
     /// Whether a segment belongs to a checkpoint that exists, may exist or may yet complete.
     fn is_named(&self, segment: SegmentId) -> bool {
         let completing = self.completing.as_ref().is_some_and(|completing| completing.pending.names(segment));
-        completing || self.pending.values().any(|pending| pending.names(segment)) || self.retention.names(segment)
+        let exporting = self.exporting.as_ref().is_some_and(|(_, pending)| pending.names(segment));
+        completing || exporting || self.pending.values().any(|pending| pending.names(segment)) || self.retention.names(segment)
     }
 }
 

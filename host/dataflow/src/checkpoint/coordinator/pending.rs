@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::command::CheckpointPurpose;
+use super::command::{CheckpointPurpose, Savepoint};
 use super::{JobDescription, Now, PlannedTask};
 use crate::checkpoint::chains::StateChains;
 use crate::checkpoint::manifest::CheckpointManifest;
@@ -15,18 +15,29 @@ use crate::time::MonotonicTime;
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) purpose: CheckpointPurpose,
+    /// What is to come of it beside, or instead of, a checkpoint.
+    pub(super) savepoint: Option<Savepoint>,
     pub(super) triggered: Now,
     snapshots: BTreeMap<TaskIndex, TaskSnapshot>,
     acknowledged: BTreeMap<TaskIndex, Option<SegmentInfo>>,
 }
 
 impl Pending {
-    pub(super) fn new(purpose: CheckpointPurpose, triggered: Now) -> Self {
-        Self { purpose, triggered, snapshots: BTreeMap::new(), acknowledged: BTreeMap::new() }
+    pub(super) fn new(purpose: CheckpointPurpose, savepoint: Option<Savepoint>, triggered: Now) -> Self {
+        Self { purpose, savepoint, triggered, snapshots: BTreeMap::new(), acknowledged: BTreeMap::new() }
     }
 
     pub(super) fn expires(&self, timeout_ms: u64) -> MonotonicTime {
         self.triggered.monotonic.plus_ms(timeout_ms)
+    }
+
+    /// Whether a checkpoint of the job comes of it.
+    pub(super) fn is_checkpoint(&self) -> bool {
+        self.purpose != CheckpointPurpose::Savepoint
+    }
+
+    pub(super) fn written_bytes(&self) -> u64 {
+        self.written().map(|segment| segment.reference.length).sum()
     }
 
     pub(super) fn stops_sources(&self) -> bool {
@@ -91,6 +102,11 @@ impl Pending {
 
     pub(super) fn alignment_us_max(&self) -> u64 {
         self.snapshots.values().map(|snapshot| snapshot.alignment_us).max().unwrap_or(0)
+    }
+
+    /// Returns the manifest of a savepoint: it stands on its own.
+    pub(super) fn savepoint_manifest(&self, job: &JobDescription, id: CheckpointId, attempt: Attempt) -> CheckpointManifest {
+        self.manifest(job, id, attempt, (None, &StateChains::default()))
     }
 
     /// Returns the manifest, once all tasks have acknowledged.

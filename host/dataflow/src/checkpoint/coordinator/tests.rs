@@ -169,9 +169,14 @@ pub(crate) fn say(command: &CheckpointCommand) -> String {
     let numbers = |ids: &[TaskIndex]| ids.iter().map(|id| id.0.to_string()).collect::<Vec<_>>().join(",");
     let names = |ids: &[SegmentId]| ids.iter().map(SegmentId::to_string).collect::<Vec<_>>().join(",");
     match command {
-        CheckpointCommand::Trigger { checkpoint, tasks, stop_sources } => {
-            format!("trigger {checkpoint} at {}{}", numbers(tasks), if *stop_sources { " and stop" } else { "" })
+        CheckpointCommand::Trigger { checkpoint, tasks, full, stop_sources } => {
+            let (full, stop) = (if *full { " in full" } else { "" }, if *stop_sources { " and stop" } else { "" });
+            format!("trigger {checkpoint} at {}{full}{stop}", numbers(tasks))
         }
+        CheckpointCommand::PublishSavepoint { checkpoint, path, segments, .. } => {
+            format!("save {checkpoint} to {path} with {}", names(segments))
+        }
+        CheckpointCommand::DiscardSavepoint { path } => format!("discard {path}"),
         CheckpointCommand::PublishManifest { checkpoint, .. } => format!("publish {checkpoint}"),
         CheckpointCommand::CommitSinks { checkpoint, transactions, .. } => {
             let all = transactions.values().flatten().map(|transaction| transaction.checkpoint.to_string());
@@ -515,6 +520,125 @@ fn a_checkpoint_that_completes_after_its_attempt_counts_but_is_committed_by_the_
     assert_eq!(bench.coordinator.newest(), Some(CheckpointId(1)));
 }
 
+fn order() -> SavepointOrder {
+    SavepointOrder { request: 9, target: SavepointTarget::Below("s".into()) }
+}
+
+#[test]
+fn a_savepoint_subsumes_nothing_commits_nothing_and_tells_no_task() {
+    let mut bench = Bench::new(config());
+    bench.tick_at(1000);
+    bench.run(|coordinator, now| coordinator.savepoint(order(), now));
+    assert_eq!(bench.said(), ["trigger 1 at 0,1", "trigger 2 at 0,1 in full"]);
+    assert!(bench.coordinator.is_taking_savepoint());
+    bench.ack_all(2);
+    assert_eq!(bench.said(), ["save 2 to s/savepoint-2 with 2-1-2,2-1-3"]);
+    bench.now = 1500;
+    bench.run(|coordinator, now| coordinator.savepoint_published(CheckpointId(2), now));
+    assert_eq!(bench.said(), ["discard 2-1-2,2-1-3"], "they have other names now");
+    let savepoint = Savepoint { request: 9, path: "s/savepoint-2".into() };
+    let taken = CheckpointOutcome::SavepointTaken { checkpoint: CheckpointId(2), savepoint, duration_ms: 500, bytes: 200 };
+    assert_eq!(bench.outcomes(), [taken]);
+    assert_eq!((bench.coordinator.newest(), bench.coordinator.is_taking_savepoint()), (None, false));
+    bench.complete(1);
+    assert_eq!(bench.said(), ["publish 1", "commit 1: 1", "completed 1"], "the one before it is still wanted");
+    bench.tick_at(2000);
+    bench.ack_all(3);
+    let Some(CheckpointCommand::PublishManifest { bytes, .. }) = bench.out.commands.last() else { panic!() };
+    assert_eq!(CheckpointManifest::decode(bytes).unwrap().parent, Some(CheckpointId(1)));
+}
+
+#[test]
+fn a_checkpoint_that_completes_leaves_an_older_savepoint_alone() {
+    let mut bench = Bench::new(config());
+    bench.run(|coordinator, now| coordinator.savepoint(order(), now));
+    bench.tick_at(1000);
+    bench.complete(2);
+    let said = bench.said();
+    assert_eq!(said, ["trigger 1 at 0,1 in full", "trigger 2 at 0,1", "publish 2", "commit 2: 2", "completed 2"]);
+    bench.ack_all(1);
+    assert_eq!(bench.said(), ["save 1 to s/savepoint-1 with 1-1-2,1-1-3"]);
+}
+
+#[test]
+fn a_savepoint_that_expires_or_is_declined_fails_alone() {
+    let mut bench = Bench::new(CheckpointConfig { timeout_ms: 500, tolerable_failures: 0, ..config() });
+    bench.run(|coordinator, now| coordinator.savepoint(order(), now));
+    bench.ack(1, TASKS[2]);
+    bench.said();
+    bench.tick_at(500);
+    assert_eq!(bench.said(), ["aborted 1", "discard 1-1-2"]);
+    let outcomes = bench.outcomes();
+    let [CheckpointOutcome::Failed { purpose: CheckpointPurpose::Savepoint, savepoint: Some(savepoint), .. }] = &outcomes[..]
+    else {
+        panic!("{outcomes:?}")
+    };
+    assert_eq!(savepoint.request, 9);
+    bench.run(|coordinator, now| coordinator.savepoint(order(), now));
+    bench.decline(2, TASKS[3]);
+    assert_eq!(bench.failures(), 0, "it counts against no limit");
+}
+
+#[test]
+fn savepoints_that_are_dropped_with_the_attempt_are_reported() {
+    let mut bench = Bench::new(config());
+    bench.run(|coordinator, now| coordinator.savepoint(order(), now));
+    bench.ack(1, TASKS[2]);
+    bench.said();
+    let outputs = bench.coordinator.end();
+    bench.take(outputs);
+    assert_eq!(bench.said(), ["discard 1-1-2"]);
+    let outcomes = bench.outcomes();
+    assert!(
+        matches!(&outcomes[..], [CheckpointOutcome::Failed { failure: CheckpointFailure::TasksStopped, .. }]),
+        "{outcomes:?}"
+    );
+}
+
+#[test]
+fn a_stop_with_a_savepoint_saves_then_publishes_then_commits() {
+    let mut bench = Bench::new(config());
+    bench.run(|coordinator, now| coordinator.request(CheckpointPurpose::Stop, Some(order()), now));
+    assert_eq!(bench.said(), ["trigger 1 at 0,1 in full and stop"]);
+    bench.ack_all(1);
+    assert_eq!(bench.said(), ["save 1 to s/savepoint-1 with 1-1-2,1-1-3"]);
+    bench.publish(1);
+    bench.commit(1);
+    assert!(bench.said().is_empty(), "nothing is published or committed before the savepoint exists");
+    bench.run(|coordinator, now| coordinator.savepoint_published(CheckpointId(1), now));
+    assert_eq!(bench.said(), ["publish 1"]);
+    bench.publish(1);
+    assert_eq!(bench.said(), ["commit 1: 1"]);
+    bench.commit(1);
+    assert_eq!(bench.said(), ["completed 1"]);
+    assert_eq!(bench.coordinator.newest(), Some(CheckpointId(1)), "it is a checkpoint of the job as well");
+}
+
+#[test]
+fn the_savepoint_of_a_stop_whose_attempt_failed_meanwhile_is_discarded() {
+    let mut bench = Bench::new(config());
+    bench.run(|coordinator, now| coordinator.request(CheckpointPurpose::Stop, Some(order()), now));
+    bench.ack_all(1);
+    bench.said();
+    let outputs = bench.coordinator.end();
+    bench.take(outputs);
+    assert!(bench.coordinator.is_completing(), "the storage has yet to answer");
+    bench.run(|coordinator, now| coordinator.savepoint_published(CheckpointId(1), now));
+    assert_eq!(bench.said(), ["discard 1-1-2,1-1-3", "discard s/savepoint-1"]);
+    assert!(!bench.coordinator.is_completing());
+}
+
+#[test]
+fn while_the_job_drains_only_the_final_checkpoint_is_triggered_and_may_be_a_savepoint() {
+    let mut bench = Bench::new(config());
+    assert!(bench.coordinator.drain(Some(order())));
+    bench.tick_at(5000);
+    assert!(bench.said().is_empty(), "no checkpoint has some tasks before the end and some after it");
+    TASKS.into_iter().for_each(|task| bench.run(|coordinator, now| coordinator.task_ended(task, now)));
+    assert_eq!(bench.said(), ["trigger 1 at 0,1,2,3,4 in full"]);
+    assert!(!bench.coordinator.drain(None), "too late");
+}
+
 /// What may happen, in any order.
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -526,6 +650,10 @@ enum Step {
     PublishFailed(bool),
     Committed,
     Ended(usize),
+    /// A savepoint is asked for.
+    Save,
+    Saved,
+    SaveFailed,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -539,20 +667,35 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<bool>().prop_map(Step::PublishFailed),
         2 => Just(Step::Committed),
         1 => (0usize..5).prop_map(Step::Ended),
+        1 => Just(Step::Save),
+        2 => Just(Step::Saved),
+        1 => Just(Step::SaveFailed),
     ]
 }
 
 proptest! {
     /// Whatever the order of messages: ids ascend, nothing that a manifest may name is ever discarded, completion comes
-    /// after the commit and the commit after publishing, and no checkpoint both completes and is given up.
+    /// after the commit and the commit after publishing, and no checkpoint both completes and is given up. A savepoint is
+    /// none of this: it is saved or given up, once, and no manifest of a checkpoint names what it wrote.
     #[test]
     fn any_order_of_messages_keeps_the_rules(steps in proptest::collection::vec(step(), 0..200)) {
         let mut bench = Bench::new(CheckpointConfig { max_concurrent: 2, tolerable_failures: 1000, ..config() });
         let (mut publishing, mut committing): (Option<u64>, Option<u64>) = (None, None);
         let (mut triggered, mut given_up, mut completed) = (0, BTreeSet::new(), BTreeSet::new());
         let mut named: BTreeSet<SegmentId> = BTreeSet::new();
+        let (mut saving, mut saves): (Option<u64>, BTreeSet<u64>) = (None, BTreeSet::new());
         for step in steps {
             match step {
+                Step::Save => bench.run(|coordinator, now| coordinator.savepoint(order(), now)),
+                Step::Saved => if let Some(n) = saving.take() {
+                    named.retain(|segment| segment.checkpoint.0 != n);
+                    bench.run(|coordinator, now| coordinator.savepoint_published(CheckpointId(n), now));
+                },
+                Step::SaveFailed => if let Some(n) = saving.take() {
+                    let error = StorageError::new(StorageErrorKind::Full, "no");
+                    named.retain(|segment| segment.checkpoint.0 != n);
+                    bench.run(|coordinator, now| coordinator.savepoint_failed(CheckpointId(n), &error, now));
+                },
                 Step::Tick(ms) => { let now = bench.now + ms; bench.tick_at(now); }
                 Step::Snapshot(n, task) => {
                     bench.run(|coordinator, now| coordinator.snapshot_taken(snapshot(id(n, 1, TaskIndex(task)), false), now));
@@ -576,17 +719,34 @@ proptest! {
             }
             for command in std::mem::take(&mut bench.out).commands {
                 match command {
-                    CheckpointCommand::Trigger { checkpoint, tasks, .. } => {
+                    CheckpointCommand::Trigger { checkpoint, tasks, full, .. } => {
+                        prop_assert!(!full || saves.contains(&checkpoint.0) || checkpoint.0 > triggered);
+                        if full {
+                            saves.insert(checkpoint.0);
+                        }
                         prop_assert!(checkpoint.0 == triggered + 1 || (tasks.len() == 1 && checkpoint.0 <= triggered));
                         triggered = triggered.max(checkpoint.0);
                     }
                     CheckpointCommand::PublishManifest { checkpoint, bytes, .. } => {
                         prop_assert_eq!((publishing, committing), (None, None));
                         publishing = Some(checkpoint.0);
-                        named.extend(CheckpointManifest::decode(&bytes).unwrap().state.segments().keys());
+                        let manifest = CheckpointManifest::decode(&bytes).unwrap();
+                        prop_assert!(manifest.state.segments().keys().all(|segment| !saves.contains(&segment.checkpoint.0)));
+                        named.extend(manifest.state.segments().keys());
                     }
+                    CheckpointCommand::PublishSavepoint { checkpoint, segments, bytes, .. } => {
+                        prop_assert!(saving.is_none() && saves.contains(&checkpoint.0));
+                        saving = Some(checkpoint.0);
+                        let manifest = CheckpointManifest::decode(&bytes).unwrap();
+                        prop_assert_eq!(manifest.parent, None);
+                        prop_assert_eq!(manifest.state.segments().keys().copied().collect::<Vec<_>>(), segments.clone());
+                        prop_assert!(segments.iter().all(|segment| segment.checkpoint == checkpoint), "it stands on its own");
+                        named.extend(segments);
+                    }
+                    CheckpointCommand::DiscardSavepoint { .. } => prop_assert!(false, "the attempt goes on"),
                     CheckpointCommand::CommitSinks { checkpoint, .. } => committing = Some(checkpoint.0),
                     CheckpointCommand::NotifyCompleted { checkpoint } => {
+                        prop_assert!(!saves.contains(&checkpoint.0));
                         prop_assert!(committing.is_none() && !given_up.contains(&checkpoint));
                         prop_assert!(completed.last().is_none_or(|last| *last < checkpoint));
                         completed.insert(checkpoint);

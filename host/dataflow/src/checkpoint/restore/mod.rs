@@ -5,7 +5,7 @@ mod load;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -292,7 +292,8 @@ impl Dealing<'_> {
         if finished > 0 && !all_finished && old.kind != ManifestNodeKind::Source {
             let (was, is) = (old.parallelism, task.parallelism);
             return self.refuse(format!(
-                "{finished} of {was} subtasks of \"{operator}\" had finished; it cannot go on with {is}, only with {was}"
+                "{finished} of {was} subtasks of \"{operator}\" had finished; it cannot go on with {is}, only with {was}: \
+                 run it to its end with a parallelism of {was}, or --fresh"
             ));
         }
         let contributes = |subtask: &&SubtaskSnapshot| {

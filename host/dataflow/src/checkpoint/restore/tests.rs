@@ -12,11 +12,11 @@ use crate::snapshot::StateBlock;
 use crate::state::entry::{Entry, EntryReader};
 use crate::time::{EventTime, ProcessingTime};
 
-fn id(name: &str) -> OperatorId {
+pub(in crate::checkpoint) fn id(name: &str) -> OperatorId {
     OperatorId::new(name).unwrap()
 }
 
-fn job(max_parallelism: u32, parallelism: u32) -> JobSpec {
+pub(in crate::checkpoint) fn job(max_parallelism: u32, parallelism: u32) -> JobSpec {
     let mut spec = spec();
     spec.max_parallelism = MaxParallelism::new(max_parallelism).unwrap();
     spec.nodes[1].parallelism = parallelism;
@@ -28,7 +28,7 @@ fn dealt(manifest: &CheckpointManifest, spec: &JobSpec) -> Result<RestorePlan, I
 }
 
 /// A checkpoint of a job whose every node has state; watermarks are 10 times the subtask's index.
-pub(super) fn manifest(spec: &JobSpec) -> CheckpointManifest {
+pub(in crate::checkpoint) fn manifest(spec: &JobSpec) -> CheckpointManifest {
     let description = JobDescription::new(spec, "test", &BTreeMap::new());
     let mut subtasks = Vec::new();
     for node in &description.nodes {
@@ -62,7 +62,7 @@ pub(super) fn manifest(spec: &JobSpec) -> CheckpointManifest {
 }
 
 /// Writes what one task of `count` would: for each of its groups one entry, group -> value.
-fn write(
+pub(in crate::checkpoint) fn write(
     storage: &MemoryStorage,
     checkpoint: u64,
     task: usize,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::checkpoint::coordinator::{CheckpointCommand, CheckpointFailure, CheckpointPurpose};
+use crate::checkpoint::coordinator::{CheckpointCommand, CheckpointFailure, CheckpointPurpose, SavepointOrder};
 use crate::checkpoint::recovery::{RecoverError, RecoverOptions, Recovery};
 use crate::checkpoint::restore::RestorePlan;
 use crate::checkpoint::segment::{SegmentId, SegmentInfo};
@@ -98,6 +98,29 @@ pub enum JobEvent {
     FinishedMarked,
     /// [`JobCommand::MarkFinished`] has failed.
     MarkFailed(StorageError),
+    /// [`CheckpointCommand::PublishSavepoint`] has succeeded.
+    SavepointPublished {
+        /// Its id.
+        checkpoint: CheckpointId,
+    },
+    /// [`CheckpointCommand::PublishSavepoint`] has failed, and nothing is left of it.
+    SavepointFailed {
+        /// Its id.
+        checkpoint: CheckpointId,
+        /// What the storage said.
+        error: StorageError,
+    },
+    /// The user wants a savepoint of the running job.
+    SavepointRequested(SavepointOrder),
+    /// The user wants the job to stop with a savepoint: its barrier is the last that sources emit. Only a running job can.
+    StopWithSavepointRequested(SavepointOrder),
+    /// The user wants the sources to end where they are, and the job to finish. Only a running job can.
+    DrainRequested {
+        /// The number that a refusal is reported by.
+        request: u64,
+        /// What the final checkpoint is to be as well; by the same number.
+        savepoint: Option<SavepointOrder>,
+    },
     /// The user wants the job to stop, with a checkpoint.
     StopRequested,
     /// The user wants the job to stop at once.
@@ -146,6 +169,11 @@ pub enum JobCommand {
     },
     /// Something for a checkpoint.
     Checkpoint(CheckpointCommand),
+    /// Tell the sources to end where they are.
+    DrainSources {
+        /// The attempt.
+        attempt: Attempt,
+    },
     /// Stop all tasks at once, and answer when they are gone.
     CancelTasks {
         /// The attempt.
@@ -202,6 +230,26 @@ pub enum JobReport {
         purpose: CheckpointPurpose,
         /// Why it failed.
         failure: CheckpointFailure,
+    },
+    /// A savepoint exists. If it was asked for with a stop or a drain, the job's end follows.
+    SavepointTaken {
+        /// Who asked for it.
+        request: u64,
+        /// Its id.
+        checkpoint: CheckpointId,
+        /// Where it is.
+        path: String,
+        /// From the trigger until now, in milliseconds.
+        duration_ms: u64,
+        /// Bytes of its state.
+        bytes: u64,
+    },
+    /// A savepoint, a stop with one or a drain does not happen. The job goes on, or restarts.
+    RequestFailed {
+        /// Who asked for it.
+        request: u64,
+        /// Why.
+        reason: String,
     },
     /// An attempt has failed and the job will restart.
     Restarting {

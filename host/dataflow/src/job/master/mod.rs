@@ -18,6 +18,7 @@
 
 mod message;
 mod recent;
+mod requests;
 mod setup;
 #[cfg(test)]
 mod tests;
@@ -85,6 +86,16 @@ enum Stop {
     First,
     /// It failed and is being taken again.
     Second,
+    /// With a savepoint, or by a drain: somebody waits for the outcome.
+    Asked(Asked),
+}
+
+/// A stop that somebody waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Asked {
+    request: u64,
+    /// The path of its savepoint, once that exists: from then on there is no way back.
+    path: Option<String>,
 }
 
 /// What follows when an attempt is gone.
@@ -172,7 +183,12 @@ impl JobMaster {
             | JobEvent::ManifestPublished { .. }
             | JobEvent::ManifestFailed { .. }
             | JobEvent::SinksCommitted { .. }
+            | JobEvent::SavepointPublished { .. }
+            | JobEvent::SavepointFailed { .. }
             | JobEvent::CommitFailed { .. }) => self.on_checkpoint_event(event, now),
+            JobEvent::SavepointRequested(order) => self.on_savepoint_wanted(order, now),
+            JobEvent::StopWithSavepointRequested(order) => self.on_stop_wanted(order, now),
+            JobEvent::DrainRequested { request, savepoint } => self.on_drain_wanted(request, savepoint),
             JobEvent::TaskEndOfData { attempt, task } => self.on_end_of_data(attempt, task, now),
         }
         self.leave_ending(now);
@@ -328,6 +344,8 @@ impl JobMaster {
             JobEvent::ManifestPublished { checkpoint } => self.coordinator.published(checkpoint, now),
             JobEvent::ManifestFailed { checkpoint, error } => self.coordinator.publish_failed(checkpoint, &error, now),
             JobEvent::SinksCommitted { checkpoint } => self.coordinator.committed(checkpoint, now),
+            JobEvent::SavepointPublished { checkpoint } => self.coordinator.savepoint_published(checkpoint, now),
+            JobEvent::SavepointFailed { checkpoint, error } => self.coordinator.savepoint_failed(checkpoint, &error, now),
             JobEvent::CommitFailed { checkpoint, cause } => {
                 self.coordinator.commit_failed(checkpoint);
                 if self.running().is_none() {
@@ -372,12 +390,17 @@ impl JobMaster {
                     });
                     self.on_completed(checkpoint, purpose, is_final);
                 }
-                CheckpointOutcome::Failed { checkpoint, purpose, failure } => {
+                CheckpointOutcome::Failed { checkpoint, purpose, failure, savepoint } => {
                     let problem = failure.to_string();
                     self.report(JobReport::CheckpointFailed { checkpoint, purpose, failure });
-                    if purpose == CheckpointPurpose::Stop {
-                        self.on_stop_checkpoint_failed(problem, now);
+                    match savepoint {
+                        Some(savepoint) => self.on_savepoint_failed(purpose, savepoint.request, problem, now),
+                        None if purpose == CheckpointPurpose::Stop => self.on_stop_checkpoint_failed(problem, now),
+                        None => {}
                     }
+                }
+                CheckpointOutcome::SavepointTaken { checkpoint, savepoint, duration_ms, bytes } => {
+                    self.on_savepoint_taken(checkpoint, savepoint, duration_ms, bytes);
                 }
                 CheckpointOutcome::TooManyFailures { failures, last } => {
                     self.fail(Failure::of_job(FailureCause::Checkpoints { failures, last: last.to_string() }), now);
@@ -409,7 +432,7 @@ impl JobMaster {
         let attempt = *attempt;
         if *stop == Stop::First {
             *stop = Stop::Second;
-            let outputs = self.coordinator.request(CheckpointPurpose::Stop, now);
+            let outputs = self.coordinator.request(CheckpointPurpose::Stop, None, now);
             self.apply(outputs, now);
         } else {
             let end = JobEnd::Stopped { checkpoint: self.coordinator.newest(), problem: Some(problem) };
@@ -437,7 +460,7 @@ impl JobMaster {
             (State::Running { stop, .. }, Wish::Stop) => {
                 if *stop == Stop::No {
                     *stop = Stop::First;
-                    let outputs = self.coordinator.request(CheckpointPurpose::Stop, now);
+                    let outputs = self.coordinator.request(CheckpointPurpose::Stop, None, now);
                     self.apply(outputs, now);
                 }
             }
@@ -494,11 +517,8 @@ impl JobMaster {
             | State::Running { .. }
             | State::Finishing { .. } => {}
         }
-        let stopping = matches!(self.state, State::Running { stop: Stop::First | Stop::Second, .. });
-        if stopping && class != FailureClass::Fenced {
-            let problem = Some(failure.cause.to_string());
-            let end = JobEnd::Stopped { checkpoint: self.coordinator.newest(), problem };
-            return self.stop_tasks(attempt.expect("a running job has an attempt"), Then::End(end));
+        if class != FailureClass::Fenced && self.end_as_stopping(&failure) {
+            return;
         }
         let decision = match class {
             FailureClass::Permanent => RestartDecision::GiveUp { reason: HOPELESS.into() },
@@ -544,6 +564,7 @@ impl JobMaster {
     fn end_checkpoints(&mut self) {
         let outputs = self.coordinator.end();
         self.commands.extend(outputs.commands.into_iter().map(JobCommand::Checkpoint));
+        self.report_dropped_savepoints(outputs.outcomes);
     }
 
     fn stop_tasks(&mut self, attempt: Attempt, then: Then) {

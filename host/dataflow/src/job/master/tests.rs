@@ -6,8 +6,10 @@ use super::world::{Disk, Killed, RECORDS, Trouble, World, setup, trap};
 use super::*;
 use crate::checkpoint::config::CheckpointConfig;
 use crate::checkpoint::coordinator::tests::{TASKS, at};
+use crate::checkpoint::coordinator::{SavepointOrder, SavepointTarget};
 use crate::checkpoint::manifest::CheckpointManifest;
-use crate::checkpoint::storage::{CheckpointStorage, Fence, StorageError, StorageErrorKind};
+use crate::checkpoint::recovery::{Claim, recover};
+use crate::checkpoint::storage::{CheckpointStorage, Fence, SnapshotSource, StorageError, StorageErrorKind};
 use crate::job::restart::RestartPolicy;
 use crate::time::MonotonicTime;
 
@@ -146,7 +148,8 @@ fn five_tasks_that_die_of_one_cause_are_one_failure() {
     let mut master = JobMaster::new(JobSetup { restart: RestartPolicy::FixedDelay { restarts: 1, delay_ms: 10_000 }, ..setup() });
     let mut send = |event| master.handle(event, at(0));
     send(JobEvent::Start);
-    let recovery = crate::checkpoint::recovery::recover(&Disk::default().storage, RecoverOptions::default()).unwrap();
+    let storage = &Disk::default().storage;
+    let recovery = recover(storage, RecoverOptions::default(), &mut Claim::default()).unwrap();
     send(JobEvent::Recovered(Box::new(recovery)));
     send(JobEvent::SinksSettled);
     let mut restarts = 0;
@@ -316,5 +319,117 @@ proptest! {
         let mut last = World::new(disk, setup(), FOREVER);
         last.run().unwrap();
         nothing_is_left(&last.disk);
+    }
+}
+
+fn order(request: u64) -> SavepointOrder {
+    SavepointOrder { request, target: SavepointTarget::Below("s".into()) }
+}
+
+/// A job that has read four records and completed checkpoint 1 with three of them.
+fn running(troubles: &[Trouble]) -> World {
+    let mut world = World::new(Disk::default(), setup(), FOREVER);
+    world.send(JobEvent::Start).unwrap();
+    while world.position < 4 {
+        world.go_on().unwrap();
+    }
+    assert_eq!(world.disk.committed, [0, 1, 2], "{:?}", world.log);
+    world.troubles = troubles.to_vec();
+    world
+}
+
+fn to_the_end(world: &mut World) {
+    for _ in 0..1000 {
+        if world.end.is_some() {
+            return;
+        }
+        world.go_on().unwrap();
+    }
+    panic!("the job does not end: {:#?}", world.log);
+}
+
+#[test]
+fn a_savepoint_commits_nothing_is_not_recovered_from_and_the_job_goes_on() {
+    let mut world = running(&[Trouble::Trap(4)]);
+    world.send(JobEvent::SavepointRequested(order(7))).unwrap();
+    assert_eq!(world.log.last().unwrap(), "request 7: 2 saved to s/savepoint-2");
+    assert_eq!(world.disk.committed, [0, 1, 2], "nothing is committed");
+    assert_eq!(world.disk.storage.manifests().unwrap(), [CheckpointId(1)]);
+    to_the_end(&mut world);
+    assert!(world.log.contains(&"running 2 from 1".to_owned()), "{:?}", world.log);
+    nothing_is_left(&world.disk);
+    assert!(world.disk.storage.savepoint("s/savepoint-2").is_some(), "the runtime never deletes it");
+}
+
+#[test]
+fn a_savepoint_that_fails_fails_only_the_request() {
+    let mut world = running(&[Trouble::SaveFails]);
+    world.send(JobEvent::SavepointRequested(order(7))).unwrap();
+    assert!(world.log.last().unwrap().starts_with("request 7 failed: the savepoint could not be written"), "{:?}", world.log);
+    to_the_end(&mut world);
+    assert!(!world.log.iter().any(|line| line.starts_with("restart")), "{:?}", world.log);
+    nothing_is_left(&world.disk);
+}
+
+#[test]
+fn a_stop_with_a_savepoint_commits_and_goes_on_from_where_it_stopped() {
+    let mut world = running(&[]);
+    world.send(JobEvent::StopWithSavepointRequested(order(7))).unwrap();
+    assert_eq!(world.end, Some(JobEnd::Stopped { checkpoint: Some(CheckpointId(2)), problem: None }));
+    assert_eq!(world.disk.committed, [0, 1, 2, 3]);
+    assert!(world.disk.storage.savepoint("s/savepoint-2").unwrap().is_committed().unwrap());
+    let mut world = World::new(world.disk, setup(), FOREVER);
+    world.run().unwrap();
+    nothing_is_left(&world.disk);
+}
+
+#[test]
+fn a_stop_whose_savepoint_fails_restarts_the_job() {
+    for trouble in [Trouble::SaveFails, Trouble::Decline] {
+        let mut world = running(&[trouble]);
+        world.send(JobEvent::StopWithSavepointRequested(order(7))).unwrap();
+        assert!(world.log.iter().any(|line| line.starts_with("request 7 failed: ")), "{:?}", world.log);
+        assert_eq!(world.end, None);
+        to_the_end(&mut world);
+        assert!(world.log.contains(&"running 2 from 1".to_owned()), "{:?}", world.log);
+        nothing_is_left(&world.disk);
+        assert!(world.disk.storage.savepoint("s/savepoint-2").is_none());
+    }
+}
+
+#[test]
+fn once_the_savepoint_of_a_stop_exists_a_failure_ends_the_job_and_names_it() {
+    for trouble in [Trouble::CommitFails, Trouble::CommitLate, Trouble::PublishFull, Trouble::PublishUnknown] {
+        let mut world = running(&[trouble]);
+        world.send(JobEvent::StopWithSavepointRequested(order(7))).unwrap();
+        let Some(JobEnd::Failed(failure)) = &world.end else { panic!("{trouble:?}: {:?}", world.end) };
+        assert!(failure.reason.contains("s/savepoint-2"), "{trouble:?}: {}", failure.reason);
+        // By hand, it goes on, and what is missing is published, once.
+        let mut world = World::new(world.disk, setup(), FOREVER);
+        world.run().unwrap();
+        nothing_is_left(&world.disk);
+    }
+}
+
+#[test]
+fn a_drain_ends_the_job_where_it_is_and_finishes_it() {
+    let mut world = running(&[]);
+    world.send(JobEvent::DrainRequested { request: 7, savepoint: Some(order(7)) }).unwrap();
+    assert_eq!(world.end, Some(JobEnd::Finished { checkpoint: CheckpointId(2) }));
+    assert_eq!(world.disk.committed, [0, 1, 2, 3]);
+    assert!(world.disk.storage.savepoint("s/savepoint-2").unwrap().is_committed().unwrap());
+    assert_eq!(world.disk.storage.manifests().unwrap(), []);
+}
+
+#[test]
+fn what_cannot_be_done_now_is_refused() {
+    let mut world = World::new(Disk::default(), setup(), FOREVER);
+    for (request, event) in [
+        (1, JobEvent::SavepointRequested(order(1))),
+        (2, JobEvent::StopWithSavepointRequested(order(2))),
+        (3, JobEvent::DrainRequested { request: 3, savepoint: None }),
+    ] {
+        world.send(event).unwrap();
+        assert_eq!(world.log.pop().unwrap(), format!("request {request} failed: the job is starting"));
     }
 }

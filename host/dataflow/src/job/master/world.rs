@@ -9,9 +9,9 @@ use super::*;
 use crate::checkpoint::config::CheckpointConfig;
 use crate::checkpoint::coordinator::tests::{TASKS, at, id, snapshot, spec};
 use crate::checkpoint::memory::MemoryStorage;
-use crate::checkpoint::recovery::recover;
+use crate::checkpoint::recovery::{Claim, recover};
 use crate::checkpoint::segment::{SegmentEncoder, SegmentError, SegmentHeader, SegmentId, SegmentInfo};
-use crate::checkpoint::storage::{CheckpointStorage, StorageError, StorageErrorKind};
+use crate::checkpoint::storage::{CheckpointStorage, NewSavepoint, StorageError, StorageErrorKind};
 use crate::connector::{SplitPosition, Transaction};
 use crate::graph::plan::ExecutionPlan;
 use crate::guest::{FaultCode, FaultPhase, GuestFault};
@@ -56,6 +56,8 @@ pub(super) enum Trouble {
     CommitFails,
     /// A task cannot write its segment.
     Decline,
+    /// A savepoint cannot be written where it is to go.
+    SaveFails,
 }
 
 pub(super) struct World {
@@ -68,6 +70,7 @@ pub(super) struct World {
     budget: usize,
     pub(super) troubles: Vec<Trouble>,
     todo: VecDeque<JobCommand>,
+    claim: Claim,
     running: Option<Attempt>,
     /// Records read, and records in the sink's open transaction.
     pub(super) position: u64,
@@ -106,6 +109,7 @@ impl World {
             budget,
             troubles: Vec::new(),
             todo: VecDeque::new(),
+            claim: Claim::default(),
             running: None,
             position: 0,
             open: Vec::new(),
@@ -187,7 +191,7 @@ impl World {
         match command {
             JobCommand::Recover(options) => {
                 self.step()?;
-                Ok(Some(match recover(&self.disk.storage, options) {
+                Ok(Some(match recover(&self.disk.storage, options, &mut self.claim) {
                     Ok(recovery) => JobEvent::Recovered(Box::new(recovery)),
                     Err(error) => JobEvent::RecoverFailed(error),
                 }))
@@ -216,6 +220,14 @@ impl World {
                 self.step()?;
                 self.disk.storage.mark_finished(checkpoint).unwrap();
                 Ok(Some(JobEvent::FinishedMarked))
+            }
+            JobCommand::DrainSources { attempt } => {
+                self.ended = true;
+                for task in TASKS {
+                    let commands = self.master.handle(JobEvent::TaskEndOfData { attempt, task }, at(self.now));
+                    self.todo.extend(commands);
+                }
+                Ok(None)
             }
             JobCommand::ScheduleTick { at } => {
                 self.tick = Some(at.0);
@@ -267,7 +279,7 @@ impl World {
 
     fn checkpoint(&mut self, command: CheckpointCommand) -> Result<Option<JobEvent>, Killed> {
         match command {
-            CheckpointCommand::Trigger { checkpoint, tasks, stop_sources } => {
+            CheckpointCommand::Trigger { checkpoint, tasks, stop_sources, .. } => {
                 if self.running.is_some() && tasks.contains(&SOURCE) {
                     self.source_stopped |= stop_sources;
                     self.take(checkpoint)?;
@@ -289,7 +301,24 @@ impl World {
                 }
                 Ok(Some(JobEvent::ManifestPublished { checkpoint }))
             }
-            CheckpointCommand::CommitSinks { attempt, checkpoint, transactions } => {
+            CheckpointCommand::PublishSavepoint { attempt, checkpoint, path, segments, bytes } => {
+                if self.strikes(Trouble::SaveFails) {
+                    let error = StorageError::new(StorageErrorKind::Full, "no space");
+                    return Ok(Some(JobEvent::SavepointFailed { checkpoint, error }));
+                }
+                self.step()?;
+                let savepoint = NewSavepoint { checkpoint, path: &path, segments: &segments, manifest: &bytes };
+                Ok(Some(match self.disk.storage.publish_savepoint(attempt, savepoint) {
+                    Ok(()) => JobEvent::SavepointPublished { checkpoint },
+                    Err(error) => JobEvent::SavepointFailed { checkpoint, error },
+                }))
+            }
+            CheckpointCommand::DiscardSavepoint { path } => {
+                self.step()?;
+                self.disk.storage.delete_savepoint(&path).unwrap();
+                Ok(None)
+            }
+            CheckpointCommand::CommitSinks { attempt, checkpoint, transactions, savepoint } => {
                 self.disk.storage.check_fence(attempt).unwrap();
                 let cause = FailureCause::Connector { code: "io", message: "no".into(), transient: true };
                 if self.strikes(Trouble::CommitFails) {
@@ -303,6 +332,10 @@ impl World {
                 }
                 self.step()?;
                 self.disk.storage.mark_committed(checkpoint).unwrap();
+                if let Some(path) = savepoint {
+                    self.step()?;
+                    self.disk.storage.mark_savepoint_committed(&path, checkpoint).unwrap();
+                }
                 Ok(Some(JobEvent::SinksCommitted { checkpoint }))
             }
             CheckpointCommand::NotifyCompleted { checkpoint } => {
@@ -410,6 +443,8 @@ fn describe(report: &JobReport) -> String {
         }
         JobReport::CheckpointCompleted { checkpoint, purpose, .. } => format!("completed {checkpoint} ({purpose:?})"),
         JobReport::CheckpointFailed { checkpoint, failure, .. } => format!("failed {checkpoint}: {failure}"),
+        JobReport::SavepointTaken { request, checkpoint, path, .. } => format!("request {request}: {checkpoint} saved to {path}"),
+        JobReport::RequestFailed { request, reason } => format!("request {request} failed: {reason}"),
         JobReport::Restarting { failure, delay_ms, .. } => format!("restart in {delay_ms}: {}", failure.cause.code()),
     }
 }

@@ -29,6 +29,9 @@ use super::ConnectorPlace;
 use super::failure::option_refused;
 use super::size::ByteSize;
 
+/// [`FilesSinkOptions::part_bytes`] if not given.
+pub const PART_BYTES: ByteSize = ByteSize::mib(256);
+
 /// Options of the sink `files`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]

@@ -50,9 +50,8 @@ impl Staging {
         let probe = self.output.join(format!(".{}probe", self.prefix));
         let written = File::create(&probe).and_then(|_| fs::remove_file(&probe));
         written.map_err(|error| write_failed("write to", &self.output, error))?;
-        let pipeline = self.staged.parent().expect("joined from three names");
-        let hidden = pipeline.parent().expect("joined from three names");
-        for folder in [pipeline, hidden, &self.output] {
+        // What has been made lies in these: the pipeline's folder, that of all staged parts, and the output.
+        for folder in self.staged.ancestors().skip(1).take(3) {
             sync_folder(folder)?;
         }
         Ok(lock)

@@ -10,9 +10,8 @@ use cofferdam_dataflow::ids::CheckpointId;
 
 use super::part::{Part, PartWriter, encode};
 use super::staging::{Staging, sync_folder};
-use super::{Compression, FilesSinkOptions, Newlines, SinkFormat};
+use super::{Compression, FilesSinkOptions, Newlines, PART_BYTES, SinkFormat};
 use crate::connector::failure::write_failed;
-use crate::connector::size::ByteSize;
 
 const BUFFER_BYTES: usize = 256 << 10;
 
@@ -69,7 +68,7 @@ impl FilesSink {
             with_key: options.with_key,
             newlines: options.newlines,
             compression: options.compression,
-            part_bytes: options.part_bytes.unwrap_or(ByteSize::mib(256)).0,
+            part_bytes: options.part_bytes.unwrap_or(PART_BYTES).0,
             nonce,
             staged: 0,
             buffer: Vec::with_capacity(BUFFER_BYTES),

@@ -7,13 +7,18 @@ use glob::{MatchOptions, Pattern};
 
 use crate::connector::failure::{option_refused, read_failed};
 
-/// Returns the files in order of their names, each as a path relative to `base` if `given` is relative.
-pub(super) fn discover(base: &Path, given: &str) -> Result<Vec<Split>, ConnectorError> {
+/// Returns the files in order of their names, each as a path relative to `base` if `given` is relative. A folder or a
+/// glob without a file is an error unless `allow_empty`; a path that is not there always is.
+pub(super) fn discover(base: &Path, given: &str, allow_empty: bool) -> Result<Vec<Split>, ConnectorError> {
     let given = normal(given);
     let place = base.join(&given);
+    let mut is_folder = false;
     let found = match std::fs::metadata(&place) {
         Ok(metadata) if metadata.is_file() => vec![place],
-        Ok(metadata) if metadata.is_dir() => in_folder(&place)?,
+        Ok(metadata) if metadata.is_dir() => {
+            is_folder = true;
+            in_folder(&place)?
+        }
         Ok(_) => {
             let message = format!("\"{}\" is neither a file nor a folder", given.display());
             return Err(ConnectorError::permanent("input-missing", message));
@@ -30,12 +35,27 @@ pub(super) fn discover(base: &Path, given: &str) -> Result<Vec<Split>, Connector
         };
         splits.push(Split { id: id.to_owned() });
     }
-    if splits.is_empty() {
-        return Err(ConnectorError::permanent("input-missing", format!("no file matches \"{}\"", given.display())));
+    if splits.is_empty() && !allow_empty {
+        return Err(nothing_found(base, &given, is_folder));
     }
     splits.sort();
     splits.dedup();
     Ok(splits)
+}
+
+/// Says where was looked for what, and what was passed over.
+fn nothing_found(base: &Path, given: &Path, is_folder: bool) -> ConnectorError {
+    let shown = given.display();
+    let mut message = if is_folder {
+        format!("the folder path = \"{shown}\" has no file to read; folders in it and names that begin with a dot are left out")
+    } else {
+        format!("no file matches path = \"{shown}\"; names that begin with a dot are left out")
+    };
+    if given.is_relative() && !base.as_os_str().is_empty() {
+        message += &format!("; it is relative to \"{}\"", base.display());
+    }
+    message += " (allow-empty = true makes it an input that ends at once)";
+    ConnectorError::permanent("input-missing", message)
 }
 
 /// Leaves out `.` and double slashes, so that one file has one name.
@@ -57,14 +77,16 @@ fn in_folder(folder: &Path) -> Result<Vec<PathBuf>, ConnectorError> {
 }
 
 fn matching(base: &Path, given: &Path) -> Result<Vec<PathBuf>, ConnectorError> {
-    let given = given.to_str().expect("made from a str");
-    let pattern = if Path::new(given).is_absolute() {
-        given.to_owned()
+    let utf8 = |path: &Path| match path.to_str() {
+        Some(path) => Ok(path.to_owned()),
+        None => Err(option_refused(format!("the folder \"{}\" is not UTF-8, which globs need", path.display()))),
+    };
+    let given = utf8(given)?;
+    let pattern = if Path::new(&given).is_absolute() {
+        given.clone()
     } else {
-        let Some(base) = base.to_str() else {
-            return Err(option_refused(format!("the folder \"{}\" is not UTF-8, which globs need", base.display())));
-        };
-        if base.is_empty() { given.to_owned() } else { format!("{}/{given}", Pattern::escape(base)) }
+        let base = utf8(base)?;
+        if base.is_empty() { given.clone() } else { format!("{}/{given}", Pattern::escape(&base)) }
     };
     let options = MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: true };
     let paths = glob::glob_with(&pattern, options)
@@ -97,7 +119,7 @@ mod tests {
     }
 
     fn ids(base: &Path, given: &str) -> Vec<String> {
-        discover(base, given).unwrap().into_iter().map(|split| split.id).collect()
+        discover(base, given, false).unwrap().into_iter().map(|split| split.id).collect()
     }
 
     #[test]
@@ -123,9 +145,33 @@ mod tests {
         let folder = folder();
         std::fs::create_dir(folder.path().join("empty")).unwrap();
         for given in ["nothing.txt", "nothing/*.txt", "in/*.csv", "empty"] {
-            assert_eq!(discover(folder.path(), given).unwrap_err().code, "input-missing", "{given}");
+            assert_eq!(discover(folder.path(), given, false).unwrap_err().code, "input-missing", "{given}");
         }
-        assert_eq!(discover(folder.path(), "/dev/null").unwrap_err().code, "input-missing");
-        assert_eq!(discover(folder.path(), "in/[*").unwrap_err().code, "option-refused");
+        assert_eq!(discover(folder.path(), "/dev/null", true).unwrap_err().code, "input-missing");
+        assert_eq!(discover(folder.path(), "in/[*", true).unwrap_err().code, "option-refused");
+    }
+
+    #[test]
+    fn a_folder_or_glob_without_a_file_says_what_was_looked_for_and_may_be_allowed() {
+        let folder = folder();
+        std::fs::create_dir(folder.path().join("empty")).unwrap();
+        std::fs::write(folder.path().join("empty/.hidden"), "").unwrap();
+        let told = |given: &str| discover(folder.path(), given, false).unwrap_err().message;
+        let base = folder.path().display();
+        let allow = "(allow-empty = true makes it an input that ends at once)";
+        let want = format!(
+            "the folder path = \"empty\" has no file to read; folders in it and names that begin with a dot are left out; \
+             it is relative to \"{base}\" {allow}"
+        );
+        assert_eq!(told("empty"), want);
+        let want = format!(
+            "no file matches path = \"in/*.csv\"; names that begin with a dot are left out; it is relative to \"{base}\" {allow}"
+        );
+        assert_eq!(told("in/*.csv"), want);
+        for given in ["empty", "in/*.csv", "nothing/*.txt"] {
+            assert_eq!(discover(folder.path(), given, true).unwrap(), [], "{given}");
+        }
+        // A misspelt file is not an empty input.
+        assert_eq!(discover(folder.path(), "nothing.txt", true).unwrap_err().code, "input-missing");
     }
 }

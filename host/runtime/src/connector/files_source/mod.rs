@@ -23,7 +23,7 @@ use cofferdam_dataflow::connector::{
     ConnectorContext, ConnectorError, Source, SourceFactory, SourceGuarantee, Split, SplitPosition,
 };
 
-pub use options::{FilesSourceOptions, Format, OnMalformed};
+pub use options::{DELIMITER, FilesSourceOptions, Format, LINE_BYTES_MAX, OnMalformed};
 pub use pick::{InvalidPointer, JsonPointer};
 
 use super::ConnectorPlace;
@@ -31,6 +31,7 @@ use super::ConnectorPlace;
 struct FilesSourceFactory {
     base: PathBuf,
     path: String,
+    allow_empty: bool,
     settings: Arc<options::Settings>,
 }
 
@@ -40,7 +41,8 @@ struct FilesSourceFactory {
 /// `option-refused` if options contradict each other.
 pub fn files_source(options: &FilesSourceOptions, place: &ConnectorPlace) -> Result<Arc<dyn SourceFactory>, ConnectorError> {
     let settings = Arc::new(options::Settings::new(options)?);
-    Ok(Arc::new(FilesSourceFactory { base: place.base_dir.clone(), path: options.path.clone(), settings }))
+    let (base, path) = (place.base_dir.clone(), options.path.clone());
+    Ok(Arc::new(FilesSourceFactory { base, path, allow_empty: options.allow_empty, settings }))
 }
 
 impl SourceFactory for FilesSourceFactory {
@@ -49,7 +51,7 @@ impl SourceFactory for FilesSourceFactory {
     }
 
     fn discover(&self, _: u32) -> Result<Vec<Split>, ConnectorError> {
-        discover::discover(&self.base, &self.path)
+        discover::discover(&self.base, &self.path, self.allow_empty)
     }
 
     fn open(&self, _: &ConnectorContext, splits: Vec<(Split, Option<SplitPosition>)>) -> Result<Box<dyn Source>, ConnectorError> {

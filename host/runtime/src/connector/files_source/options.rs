@@ -8,6 +8,12 @@ use crate::connector::event_time::TimeUnit;
 use crate::connector::failure::option_refused;
 use crate::connector::size::ByteSize;
 
+/// [`FilesSourceOptions::max_line_bytes`] if not given.
+pub const LINE_BYTES_MAX: ByteSize = ByteSize::mib(4);
+
+/// [`FilesSourceOptions::delimiter`] if not given.
+pub const DELIMITER: char = ',';
+
 /// Options of the source `files`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -15,6 +21,9 @@ pub struct FilesSourceOptions {
     /// A file, a folder (its files, not those of folders in it) or a glob such as `logs/*.gz`; relative to the pipeline
     /// file's folder. Names that begin with a dot are left out.
     pub path: String,
+    /// Whether a folder or glob without a file is an input that ends at once, not an error.
+    #[serde(default)]
+    pub allow_empty: bool,
     /// How records are told apart.
     #[serde(default)]
     pub format: Format,
@@ -95,9 +104,9 @@ impl Settings {
         {
             return Err(option_refused(format!("one of key = \"{key}\" and event-time = \"{time}\" lies within the other")));
         }
-        let delimiter = options.delimiter.unwrap_or(',');
+        let delimiter = options.delimiter.unwrap_or(DELIMITER);
         let delimiter_byte = u8::try_from(delimiter).ok().filter(|b| b.is_ascii() && !matches!(b, b'"' | b'\n' | b'\r'));
-        let line_max = options.max_line_bytes.unwrap_or(ByteSize::mib(4));
+        let line_max = options.max_line_bytes.unwrap_or(LINE_BYTES_MAX);
         let line_max_bytes = usize::try_from(line_max.0).ok().filter(|_| (1..=64 << 20).contains(&line_max.0));
         Ok(Self {
             format: options.format,

@@ -25,6 +25,15 @@ use super::event_time::StartTime;
 use super::failure::option_refused;
 use super::size::ByteSize;
 
+/// [`GeneratorOptions::payload_bytes`] if not given.
+pub const PAYLOAD_BYTES: ByteSize = ByteSize(100);
+
+/// [`GeneratorOptions::event_time_start`] if not given: 2026-01-01T00:00:00Z.
+pub const EVENT_TIME_START: StartTime = StartTime(EventTime(1_767_225_600_000));
+
+/// [`GeneratorOptions::event_time_step`] if not given.
+pub const EVENT_TIME_STEP: HumanDuration = HumanDuration(Duration::from_millis(1));
+
 /// Options of the source `generator`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -109,7 +118,6 @@ struct Settings {
 }
 
 const PAYLOAD_BYTES_MAX: u64 = 16 << 20;
-const DEFAULT_START: EventTime = EventTime(1_767_225_600_000);
 
 impl Settings {
     fn new(options: &GeneratorOptions) -> Result<Self, ConnectorError> {
@@ -123,11 +131,11 @@ impl Settings {
             }
         }
         let least = if options.shape == Shape::Binary { 8 } else { 0 };
-        let payload = options.payload_bytes.unwrap_or(ByteSize(100));
+        let payload = options.payload_bytes.unwrap_or(PAYLOAD_BYTES);
         let payload_bytes = usize::try_from(payload.0).ok().filter(|_| (least..=PAYLOAD_BYTES_MAX).contains(&payload.0));
         let payload_bytes =
             payload_bytes.ok_or_else(|| option_refused(format!("payload-bytes is {payload}; it must be {least} to 16MiB")))?;
-        let step = options.event_time_step.map_or(Duration::from_millis(1), |step| step.0);
+        let HumanDuration(step) = options.event_time_step.unwrap_or(EVENT_TIME_STEP);
         let step_ns = u64::try_from(step.as_nanos()).map_err(|_| option_refused("event-time-step is beyond 584 years"))?;
         let keys = options.keys.map(|keys| KeyDraw::new(keys, options.distribution.unwrap_or_default(), options.seed));
         Ok(Self {
@@ -138,7 +146,7 @@ impl Settings {
             shape: options.shape,
             payload_bytes,
             seed: options.seed,
-            start: options.event_time_start.map_or(DEFAULT_START, |start| start.0),
+            start: options.event_time_start.unwrap_or(EVENT_TIME_START).0,
             step_ns,
         })
     }
@@ -147,9 +155,14 @@ impl Settings {
     fn time_of(&self, sequence: u64) -> (i64, u64) {
         let elapsed_ns = u128::from(sequence) * u128::from(self.step_ns);
         let elapsed_ms = i64::try_from(elapsed_ns / 1_000_000).unwrap_or(i64::MAX);
-        let rest_ns = u64::try_from(elapsed_ns % 1_000_000).expect("less than a million");
-        (self.start.0.saturating_add(elapsed_ms), rest_ns)
+        (self.start.0.saturating_add(elapsed_ms), product_rest_ns(sequence, self.step_ns))
     }
+}
+
+/// Returns the nanoseconds of `a * b` beyond its whole milliseconds.
+fn product_rest_ns(a: u64, b: u64) -> u64 {
+    const NS_PER_MS: u64 = 1_000_000;
+    (a % NS_PER_MS) * (b % NS_PER_MS) % NS_PER_MS
 }
 
 struct GeneratorFactory {

@@ -7,7 +7,7 @@ use cofferdam_dataflow::connector::{ConnectorError, Source, SourcePoll, Split, S
 use cofferdam_dataflow::time::{EventTime, ProcessingTime};
 
 use super::shape::{Facts, Values, decimal};
-use super::{KeyFormat, Settings, parse_split};
+use super::{KeyFormat, Settings, parse_split, product_rest_ns};
 
 const NS_PER_MS: u128 = 1_000_000;
 const BATCH_BYTES: usize = 256 << 10;
@@ -90,12 +90,12 @@ impl Source for GeneratorSource {
             let index = self.turn;
             self.turn = (self.turn + 1) % self.splits.len();
             let reading = &mut self.splits[index];
-            if reading.next.is_none() {
+            let Some(next) = reading.next else {
                 if !std::mem::replace(&mut reading.told, true) {
                     return Ok(SourcePoll::SplitFinished { split: index });
                 }
                 continue;
-            }
+            };
             let allowed = self.settings.allowed(elapsed_ms, reading.stride).saturating_sub(reading.emitted);
             if allowed == 0 {
                 let due = self.settings.due_ms(reading.emitted.saturating_add(1), reading.stride);
@@ -103,7 +103,7 @@ impl Source for GeneratorSource {
                 continue;
             }
             let count = usize::try_from(allowed).map_or(max_records, |allowed| allowed.min(max_records));
-            reading.generate(&self.settings, &mut self.values, count, batch);
+            reading.generate(next, count, (&self.settings, &mut self.values), batch);
             return Ok(SourcePoll::Records { split: index });
         }
         Ok(match due_ms {
@@ -124,11 +124,11 @@ impl Source for GeneratorSource {
 }
 
 impl Reading {
-    fn generate(&mut self, settings: &Settings, values: &mut Values, count: usize, batch: &mut Batch) {
+    /// Appends records from number `first` on, until there are `count`, or enough bytes.
+    fn generate(&mut self, first: u64, count: usize, (settings, values): (&Settings, &mut Values), batch: &mut Batch) {
         let step_ns = u128::from(settings.step_ns) * u128::from(self.stride);
         let step_ms = i64::try_from(step_ns / NS_PER_MS).unwrap_or(i64::MAX);
-        let step_rest_ns = u64::try_from(step_ns % NS_PER_MS).expect("less than a million");
-        let first = self.next.expect("a split that has ended is not asked for records");
+        let step_rest_ns = product_rest_ns(settings.step_ns, self.stride);
         let (mut time_ms, mut rest_ns) = settings.time_of(first);
         let mut text = Vec::new();
         let mut next = Some(first);

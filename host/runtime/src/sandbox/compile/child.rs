@@ -6,7 +6,7 @@
 use std::io::{self, Read};
 use std::process::ExitCode;
 
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 
 use super::{CompileLimits, frame};
 use crate::sandbox::engine::SandboxEngine;
@@ -24,8 +24,11 @@ pub fn compile_child_main() -> ExitCode {
     if framed.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Sets this process's limits. They cannot be raised again.
+/// Sets this process's limits. They cannot be raised again. Nobody waits for the answer once the host is gone: the
+/// process goes with it.
 fn restrict(limits: &CompileLimits) -> Result<(), String> {
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|error| format!("the compiler cannot be tied to its host: {error}"))?;
     let both = |value: u64| Rlimit { current: Some(value), maximum: Some(value) };
     let cpu = Rlimit { current: Some(limits.cpu_seconds), maximum: Some(limits.cpu_seconds + 1) };
     for (name, resource, limit) in [

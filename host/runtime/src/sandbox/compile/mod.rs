@@ -8,7 +8,7 @@ mod frame;
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
@@ -89,14 +89,17 @@ impl Compiler {
             .arg(OsString::from(COMPILE_VERB))
             .env_clear()
             .current_dir("/")
+            // Ctrl-C in a terminal is for the host, which ends it.
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|source| LoadError::CompilerUnavailable { program: self.program.clone(), source })?;
-        let stdin = child.stdin.take().expect("standard input is a pipe");
-        let stdout = child.stdout.take().expect("standard output is a pipe");
-        let stderr = child.stderr.take().expect("standard error is a pipe");
+        let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take()) else {
+            kill(&mut child);
+            return Err(LoadError::Internal { reason: "the compiler process was started without its pipes".to_owned() });
+        };
         let answer_bytes_max = self.limits.artefact_bytes;
         thread::scope(|scope| {
             // A child that dies early breaks the pipe, which its missing answer tells already.

@@ -377,7 +377,7 @@ impl World {
             Action::Begin if self.pending.len() < 3 => {
                 self.last_id += 1;
                 let id = CheckpointId(self.last_id);
-                self.states.iter().for_each(|state| state.borrow_mut().begin_snapshot(id));
+                self.states.iter().for_each(|state| state.borrow_mut().begin_snapshot(id, false));
                 let blocks = vec![vec![]; self.states.len()];
                 self.pending.push(Pending { id, blocks, reference: self.live.clone() });
             }

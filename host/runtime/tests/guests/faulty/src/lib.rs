@@ -28,6 +28,8 @@ enum How {
     Memory,
     /// A record that is too large.
     LargeRecord,
+    /// A key that is too large.
+    LargeKey,
     /// Too many records.
     ManyRecords,
     /// A recursion that never ends.
@@ -79,6 +81,7 @@ fn break_down(how: How, cx: &mut Context<'_>) -> Result<(), Error> {
             }
         }
         How::LargeRecord => cx.out().send_bytes(&[b'x'; 64 << 10]),
+        How::LargeKey => cx.out().key(&[b'k'; 8 << 10]).send_bytes(b""),
         How::ManyRecords => (0..2000).try_for_each(|_| cx.out().send_bytes(b"again")),
         How::Recursion => cx.out().send_bytes(deeper(black_box(1)).to_string().as_bytes()),
     }

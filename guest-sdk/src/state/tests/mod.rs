@@ -1,0 +1,4 @@
+//! Handles of all kinds, through the harness.
+
+mod model;
+mod rules;

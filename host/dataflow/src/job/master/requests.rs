@@ -1,0 +1,122 @@
+//! What people ask of a running job and wait for: savepoints, stops with a savepoint, drains.
+//!
+//! Until the savepoint of a stop exists, its failure is the attempt's: the request has failed and the job restarts. Once it
+//! exists the job ends, whatever happens: its output may have been committed in part, so it must not go on from an older
+//! checkpoint by itself.
+
+use super::{
+    Asked, CheckpointOutcome, CheckpointPurpose, Failure, FailureCause, JobCommand, JobEnd, JobFailure, JobMaster, JobReport,
+    Now, State, Stop, Then,
+};
+use crate::checkpoint::coordinator::{Savepoint, SavepointOrder};
+use crate::ids::{Attempt, CheckpointId};
+
+impl JobMaster {
+    pub(super) fn on_savepoint_wanted(&mut self, order: SavepointOrder, now: Now) {
+        match self.may_ask() {
+            Ok(_) => {
+                let outputs = self.coordinator.savepoint(order, now);
+                self.apply(outputs, now);
+            }
+            Err(reason) => self.refuse(order.request, reason),
+        }
+    }
+
+    pub(super) fn on_stop_wanted(&mut self, order: SavepointOrder, now: Now) {
+        match self.may_ask() {
+            Ok(attempt) => {
+                let asked = Asked { request: order.request, path: None };
+                self.state = State::Running { attempt, stop: Stop::Asked(asked) };
+                let outputs = self.coordinator.request(CheckpointPurpose::Stop, Some(order), now);
+                self.apply(outputs, now);
+            }
+            Err(reason) => self.refuse(order.request, reason),
+        }
+    }
+
+    pub(super) fn on_drain_wanted(&mut self, request: u64, savepoint: Option<SavepointOrder>) {
+        match self.may_ask() {
+            Ok(attempt) if self.coordinator.drain(savepoint) => {
+                self.state = State::Running { attempt, stop: Stop::Asked(Asked { request, path: None }) };
+                self.commands.push(JobCommand::DrainSources { attempt });
+            }
+            Ok(_) => self.refuse(request, "all input has been read: the job is about to finish"),
+            Err(reason) => self.refuse(request, reason),
+        }
+    }
+
+    /// Returns the running attempt, or why nothing can be asked of the job now.
+    fn may_ask(&self) -> Result<Attempt, &'static str> {
+        match &self.state {
+            State::Running { stop: Stop::No, .. } if self.coordinator.is_taking_savepoint() => {
+                Err("another savepoint is being taken; one at a time")
+            }
+            State::Running { attempt, stop: Stop::No } => Ok(*attempt),
+            State::Running { .. } => Err("the job is stopping"),
+            State::Finishing { .. } => Err("the job has read all input and is about to finish"),
+            State::Ending { .. } | State::Waiting { .. } => Err("the job has failed and is restarting, or is ending"),
+            State::Idle | State::Recovering | State::Settling(..) | State::Starting { .. } => Err("the job is starting"),
+            State::Ended => Err("the job has ended"),
+        }
+    }
+
+    fn refuse(&mut self, request: u64, reason: impl Into<String>) {
+        self.report(JobReport::RequestFailed { request, reason: reason.into() });
+    }
+
+    pub(super) fn on_savepoint_taken(&mut self, checkpoint: CheckpointId, savepoint: Savepoint, duration_ms: u64, bytes: u64) {
+        let Savepoint { request, path } = savepoint;
+        if let State::Running { stop: Stop::Asked(asked), .. } = &mut self.state
+            && asked.request == request
+        {
+            asked.path = Some(path.clone());
+        }
+        self.report(JobReport::SavepointTaken { request, checkpoint, path, duration_ms, bytes });
+    }
+
+    pub(super) fn on_savepoint_failed(&mut self, purpose: CheckpointPurpose, request: u64, problem: String, now: Now) {
+        if purpose == CheckpointPurpose::Savepoint {
+            return self.refuse(request, problem);
+        }
+        // The sources have stopped for it: only a new attempt goes on.
+        self.fail(Failure::of_job(FailureCause::Savepoint(problem)), now);
+    }
+
+    /// Savepoints that were being taken when the tasks were stopped. A stop that is asked for is reported by itself.
+    pub(super) fn report_dropped_savepoints(&mut self, outcomes: Vec<CheckpointOutcome>) {
+        for outcome in outcomes {
+            if let CheckpointOutcome::Failed { checkpoint, purpose, failure, savepoint: Some(savepoint) } = outcome {
+                if purpose == CheckpointPurpose::Savepoint {
+                    self.refuse(savepoint.request, failure.to_string());
+                }
+                self.report(JobReport::CheckpointFailed { checkpoint, purpose, failure });
+            }
+        }
+    }
+
+    /// What a failure does to a job that is stopping. Returns whether that is all there is to do.
+    pub(super) fn end_as_stopping(&mut self, failure: &Failure) -> bool {
+        let State::Running { attempt, stop } = &self.state else { return false };
+        let attempt = *attempt;
+        let end = match stop {
+            Stop::No => return false,
+            Stop::First | Stop::Second => {
+                let problem = Some(failure.cause.to_string());
+                JobEnd::Stopped { checkpoint: self.coordinator.newest(), problem }
+            }
+            Stop::Asked(Asked { request, path: None }) => {
+                let request = *request;
+                self.refuse(request, failure.cause.to_string());
+                return false;
+            }
+            Stop::Asked(Asked { path: Some(path), .. }) => {
+                let reason = format!(
+                    "the savepoint {path} exists, but output up to it may not be published; the job is not restarted: run it again, or start from the savepoint, and what is missing is published"
+                );
+                JobEnd::Failed(JobFailure { attempt: Some(attempt), failure: failure.clone(), reason })
+            }
+        };
+        self.stop_tasks(attempt, Then::End(end));
+        true
+    }
+}
