@@ -60,12 +60,7 @@ impl StateStore for MemoryStore {
         Ok(found.is_some())
     }
 
-    fn scan(
-        &self,
-        prefix: &[u8],
-        after: Option<&[u8]>,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), StoreError> {
+    fn scan(&self, prefix: &[u8], after: Option<&[u8]>, each: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), StoreError> {
         self.operate()?;
         self.reads.set(self.reads.get() + 1);
         let from = after.map_or(Bound::Included(prefix), Bound::Excluded);

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use super::apply::append;
 use super::arena::ArenaFull;
+use super::cold::Cold;
 use super::entry::{Entry, split_ordered_key};
 use super::list::{self, Elements};
-use super::cold::Cold;
 use super::store::StoreLoad;
 use super::subtask::{SlotTable, StateFull, SubtaskState, on_table};
 use super::table::{Index, Table, TableKey};
@@ -73,7 +73,13 @@ impl SlotRestore {
     }
 
     /// Applies an entry to the store behind a table. Errors are found when the store is settled.
-    fn store(&mut self, cold: &Cold, group: KeyGroup, entry: &Entry<'_>, (kind, is): (StateKind, Option<Ttl>)) -> Result<(), RestoreError> {
+    fn store(
+        &mut self,
+        cold: &Cold,
+        group: KeyGroup,
+        entry: &Entry<'_>,
+        (kind, is): (StateKind, Option<Ttl>),
+    ) -> Result<(), RestoreError> {
         if kind != StateKind::Value && !matches!(entry, Entry::Clear { .. }) {
             split(kind, entry.key())?;
         }

@@ -17,8 +17,8 @@ const BLOCK_BYTES: usize = 64 << 10;
 const OPEN_BLOCKS_BYTES: usize = 8 << 20;
 /// Increments after which a group is written in full, whatever their size: bounds what a restore reads.
 const DELTAS_MAX: u32 = 64;
-/// Entries of a store that are read in one go.
-const SCAN_ENTRIES: usize = 256;
+/// Entries of a store that are read in one go. Tests interrupt the reading of few.
+const SCAN_ENTRIES: usize = if cfg!(test) { 2 } else { 256 };
 
 /// A snapshot of one table that is not encoded yet.
 pub(super) struct Collecting {

@@ -31,7 +31,8 @@ pub struct StoreError(pub String);
 /// Changes that are made together, or not at all. No key occurs twice.
 pub type StoreBatch = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
-/// Keys and values in the order of their keys. The task reads while somebody else writes: every batch is seen as a whole.
+/// Keys and values in the order of their keys. The task reads while somebody else writes, but never what is being written:
+/// that is in its memory.
 pub trait StateStore {
     /// Puts the value of a key into `value`, which is cleared. Returns whether there is one.
     ///
@@ -44,12 +45,7 @@ pub trait StateStore {
     ///
     /// # Errors
     /// [`StoreError`].
-    fn scan(
-        &self,
-        prefix: &[u8],
-        after: Option<&[u8]>,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), StoreError>;
+    fn scan(&self, prefix: &[u8], after: Option<&[u8]>, each: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), StoreError>;
 
     /// Puts what has a value and removes what has none. Survives the end of the process, in order.
     ///

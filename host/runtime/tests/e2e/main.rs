@@ -3,6 +3,7 @@
 //! Guests are built by the program itself when they have changed; the first run on a machine takes some minutes.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests may unwrap, and print their seeds")]
 
+mod disk;
 mod faults;
 mod guest_faults;
 mod input;

@@ -19,7 +19,10 @@ use crate::state::store::{StateStore, begin_apply, finish_apply};
 pub(super) enum Backing {
     Memory,
     /// A store, with so much memory before it. Whether stores that are there are kept.
-    Store { memory_bytes: u64, keep: bool },
+    Store {
+        memory_bytes: u64,
+        keep: bool,
+    },
 }
 
 pub(super) fn backing() -> impl Strategy<Value = Backing> {
@@ -101,4 +104,30 @@ fn only_state_of_keys_is_in_stores() {
         let is_of_keys = matches!(slot.kind, StateKind::Value | StateKind::Map | StateKind::List);
         assert_eq!(slot.kind.is_keyed(), is_of_keys);
     }
+}
+
+fn attached(store: &Rc<MemoryStore>, identity: &[u8], restore: Option<u64>) -> Option<u64> {
+    let mut state = super::empty(&super::job(1, false), 0);
+    let restore = restore.map(CheckpointId);
+    let resumed = state.attach_store(Rc::<MemoryStore>::clone(store), 0, identity, restore).unwrap();
+    state.settle_store(restore).unwrap();
+    resumed.map(|id| id.0)
+}
+
+#[test]
+fn a_store_of_something_else_or_of_a_later_time_is_emptied() {
+    let store = Rc::new(MemoryStore::default());
+    assert_eq!(attached(&store, b"a", None), None);
+    begin_apply(&*store, CheckpointId(3)).unwrap();
+    finish_apply(&*store, CheckpointId(3)).unwrap();
+    assert_eq!(attached(&store, b"a", Some(3)), Some(3));
+    assert_eq!(attached(&store, b"a", Some(5)), Some(3), "what it lacks can be added");
+    begin_apply(&*store, CheckpointId(7)).unwrap();
+    let key = vec![0; 8];
+    store.write(vec![(key.clone(), Some(vec![1]))]).unwrap();
+    assert_eq!(attached(&store, b"a", Some(6)), None, "it holds a part of 7");
+    assert!(!store.get(&key, &mut Vec::new()).unwrap());
+    assert_eq!(attached(&store, b"a", Some(5)), None, "it holds 6");
+    assert_eq!(attached(&store, b"b", Some(5)), None, "it belongs to another");
+    assert_eq!(attached(&store, b"b", None), None, "an empty start");
 }
