@@ -152,8 +152,10 @@ impl SubtaskState {
         }
     }
 
+    /// Returns the memory of what could be evicted at some time.
     fn resident_bytes(&self) -> u64 {
-        self.slots.iter().map(|slot| on_table!(&slot.table, table => table.resident_bytes())).sum()
+        let of = |slot: &SlotTable| on_table!(slot, table => if table.cold.is_some() { table.resident_bytes() } else { 0 });
+        self.slots.iter().map(|slot| of(&slot.table)).sum()
     }
 
     fn loaded(&self) -> u64 {

@@ -167,7 +167,7 @@ pub async fn execute(
     // The loop is gone, and with it the last handles: both threads finish what they were given and end.
     let join = move || (io_thread.join(), writer_thread.join(), applier_thread.map(JoinHandle::join));
     drop(tokio::task::spawn_blocking(join).await);
-    if let (JobEnd::Finished { .. }, Some(dir)) = (&end, local_dir) {
+    if let (JobEnd::Finished { .. } | JobEnd::AlreadyFinished { .. }, Some(dir)) = (&end, local_dir) {
         stores::delete_all(&dir)?;
     }
     Ok(end)
