@@ -6,6 +6,7 @@ mod latency;
 mod measure;
 mod operators;
 mod pause;
+mod state;
 mod workload;
 
 use std::process::ExitCode;
@@ -26,6 +27,9 @@ struct Arguments {
     /// Runs of each row, wasm and native in turn; the best by CPU time is printed.
     #[arg(long, default_value_t = 3)]
     runs: u32,
+    /// Entries of 132 bytes in the large tables of `state`.
+    #[arg(long, default_value_t = 8_000_000)]
+    state_entries: u64,
 }
 
 fn main() -> ExitCode {
@@ -54,6 +58,9 @@ fn print(arguments: &Arguments) -> Result<()> {
     }
     if wanted("disk") {
         disk::print(&operators, arguments.millions * 1_000_000)?;
+    }
+    if wanted("state") {
+        state::print(arguments.state_entries)?;
     }
     if wanted("latency") {
         latency::print()?;

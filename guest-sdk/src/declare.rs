@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use crate::codec::StateCodec;
 use crate::error::Error;
+use crate::schema::schema_of;
 use crate::state::{Cells, SlotCells, Value};
 
 /// Collects an operator's ports and state, in [`crate::Operator::declare`].
@@ -22,8 +23,16 @@ pub struct Declare {
 
 /// A declared slot and the cells that its handle shares with the runner.
 pub(crate) struct Slot {
+    /// Its schema is left empty until it is asked for.
     descriptor: StateSlot,
+    schema: SchemaText,
     pub(crate) cells: Rc<dyn SlotCells>,
+}
+
+/// A slot's schema, or what makes it: an instance that only runs records never needs it.
+pub(crate) enum SchemaText {
+    Own(String),
+    Traced(fn() -> String),
 }
 
 /// An input port, as [`Declare::input`] returns it.
@@ -102,25 +111,36 @@ pub struct StateSlot {
 }
 
 impl Declare {
-    /// Declares state with at most one value for each key. Its schema is the type's name without paths, such as
-    /// `Vec<Session>`.
+    /// Declares state with at most one value for each key. Its schema follows from the type: the host compares it with
+    /// that of stored values before a new version of the operator starts.
     pub fn value<T: 'static, C: StateCodec<T>>(&mut self, name: &str) -> Value<T, C> {
-        self.value_with_schema(name, &short_name(std::any::type_name::<T>()))
+        self.value_slot(name, SchemaText::Traced(schema_of::<T, C>))
     }
 
-    /// As [`Self::value`], with a schema of your own: change it when the stored form changes.
+    /// As [`Self::value`], with a schema of your own, for a type that cannot be traced: see `docs/schema.md`. It must
+    /// change when the stored form changes, and say what is stored.
     pub fn value_with_schema<T: 'static, C: StateCodec<T>>(&mut self, name: &str, schema: &str) -> Value<T, C> {
+        self.value_slot(name, SchemaText::Own(schema.into()))
+    }
+
+    fn value_slot<T: 'static, C: StateCodec<T>>(&mut self, name: &str, schema: SchemaText) -> Value<T, C> {
         let cells = Rc::new(Cells::<T, C>::new(name, number(self.slots.len())));
         self.slot((name, StateKind::Value, C::NAME), schema, Rc::clone(&cells) as _);
         Value::new(cells)
     }
 
     /// Declares a slot and returns its number.
-    pub(crate) fn slot(&mut self, (name, kind, codec): (&str, StateKind, &str), schema: &str, cells: Rc<dyn SlotCells>) -> u32 {
-        let (name, codec, schema) = (name.into(), codec.into(), schema.into());
-        // What the handle is told after the declaration is added when the descriptor is asked for.
-        let descriptor = StateSlot { name, kind, codec, schema, ttl_ms: 0, ttl_on_read: false, prefetch: false };
-        self.slots.push(Slot { descriptor, cells });
+    pub(crate) fn slot(
+        &mut self,
+        (name, kind, codec): (&str, StateKind, &str),
+        schema: SchemaText,
+        cells: Rc<dyn SlotCells>,
+    ) -> u32 {
+        let (name, codec) = (name.into(), codec.into());
+        // What the handle is told after the declaration, and the schema, are added when the descriptor is asked for.
+        let schema_later = String::new();
+        let descriptor = StateSlot { name, kind, codec, schema: schema_later, ttl_ms: 0, ttl_on_read: false, prefetch: false };
+        self.slots.push(Slot { descriptor, schema, cells });
         number(self.slots.len() - 1)
     }
 
@@ -163,6 +183,18 @@ impl Declare {
 
     /// Returns what was declared.
     pub fn descriptor(&self) -> Descriptor {
+        let mut descriptor = self.outline();
+        for (slot, declared) in descriptor.slots.iter_mut().zip(&self.slots) {
+            slot.schema = match &declared.schema {
+                SchemaText::Own(text) => text.clone(),
+                SchemaText::Traced(trace) => trace(),
+            };
+        }
+        descriptor
+    }
+
+    /// Returns what was declared, but for the schemas: finding them out takes time.
+    pub(crate) fn outline(&self) -> Descriptor {
         let mut inputs = self.inputs.clone();
         if inputs.is_empty() {
             inputs.push(Input { name: "in".into(), broadcast: false });
@@ -240,37 +272,10 @@ fn number(index: usize) -> u32 {
     u32::try_from(index).expect("an operator declares few ports and slots")
 }
 
-/// Removes the paths from a type name: `alloc::vec::Vec<my::Session>` is `Vec<Session>`, so that moving a type to
-/// another module is no change of schema.
-pub(crate) fn short_name(full: &str) -> String {
-    let mut short = String::with_capacity(full.len());
-    let mut word = 0;
-    let mut chars = full.chars().peekable();
-    while let Some(c) = chars.next() {
-        if c == ':' && chars.peek() == Some(&':') {
-            chars.next();
-            short.truncate(word);
-            continue;
-        }
-        short.push(c);
-        if !(c.is_alphanumeric() || c == '_') {
-            word = short.len();
-        }
-    }
-    short
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::codec::{Fixed, Postcard};
-
-    #[test]
-    fn schemas_are_type_names_without_paths() {
-        assert_eq!(short_name("u64"), "u64");
-        assert_eq!(short_name("(u64, alloc::vec::Vec<my_crate::a::Session>)"), "(u64, Vec<Session>)");
-        assert_eq!(short_name("core::option::Option<[f64; 3]>"), "Option<[f64; 3]>");
-    }
 
     #[test]
     fn defaults_are_one_input_and_one_output() {
@@ -285,7 +290,7 @@ mod tests {
             let (name, codec, schema) = (name.into(), codec.into(), schema.into());
             StateSlot { name, kind: StateKind::Value, codec, schema, ttl_ms: 0, ttl_on_read: false, prefetch: true }
         };
-        assert_eq!(descriptor.slots, [slot("n", "postcard", "u64"), slot("pair", "fixed", "(u32, f64)")]);
+        assert_eq!(descriptor.slots, [slot("n", "postcard", "1 u64"), slot("pair", "fixed", "1 (u32,f64)")]);
     }
 
     #[test]

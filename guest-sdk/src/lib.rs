@@ -56,6 +56,7 @@ mod operator;
 mod output;
 pub mod reads;
 mod runner;
+mod schema;
 mod state;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod testing;
@@ -70,6 +71,7 @@ pub use error::{Error, ErrorKind, Limit};
 pub use operator::{NoConfig, Operator};
 pub use output::RecordWriter;
 pub use runner::Runner;
+pub use schema::schema_of;
 pub use state::{Aggregate, Aggregating, Broadcast, KeyBytes, List, Map, MapKey, OperatorList, Reducing, Value};
 pub use text::Text;
 

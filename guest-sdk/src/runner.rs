@@ -37,7 +37,7 @@ impl<O: Operator> Runner<O> {
     pub fn open(config: &[u8], info: &InstanceInfo) -> Result<Self, Error> {
         let mut declare = Declare::default();
         let mut operator = O::declare(&mut declare);
-        let descriptor = declare.descriptor();
+        let descriptor = declare.outline();
         descriptor.check()?;
         let config = serde_json::from_slice(config).map_err(|error| Error::from(error).context("the configuration"))?;
         operator.configure(config, info)?;

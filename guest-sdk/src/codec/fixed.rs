@@ -1,6 +1,6 @@
 //! Numbers at their full width: the fastest codec.
 
-use super::{Codec, CodecError, Decode, Encode};
+use super::{Codec, CodecError, Decode, Encode, EncodeFn};
 
 /// Fixed width, little endian, without padding. Encoding and decoding allocate nothing.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +25,12 @@ pub trait FixedWidth: Copy + 'static {
     /// # Panics
     /// If there are fewer bytes.
     fn read(bytes: &[u8]) -> Result<Self, CodecError>;
+
+    /// Returns what the bytes are, in the language of `docs/schema.md` and without its version, such as `(u32,f64)`;
+    /// `None` to be described by the type's name.
+    fn shape() -> Option<String> {
+        None
+    }
 }
 
 impl Codec for Fixed {
@@ -48,6 +54,10 @@ impl<T: FixedWidth> Decode<'_, T> for Fixed {
         }
         T::read(bytes)
     }
+
+    fn schema(_: EncodeFn<T>) -> String {
+        T::shape().map_or_else(crate::schema::opaque::<T>, |shape| format!("1 {shape}"))
+    }
 }
 
 macro_rules! number {
@@ -66,6 +76,10 @@ macro_rules! number {
                 let mut own = [0; size_of::<$number>()];
                 own.copy_from_slice(&bytes[..size_of::<$number>()]);
                 Ok(Self::from_le_bytes(own))
+            }
+
+            fn shape() -> Option<String> {
+                Some(stringify!($number).into())
             }
         }
     )*};
@@ -88,6 +102,10 @@ impl FixedWidth for bool {
             other => Err(CodecError::Invalid(other)),
         }
     }
+
+    fn shape() -> Option<String> {
+        Some("bool".into())
+    }
 }
 
 impl<T: FixedWidth, const N: usize> FixedWidth for [T; N] {
@@ -108,6 +126,10 @@ impl<T: FixedWidth, const N: usize> FixedWidth for [T; N] {
             *item = T::read(&bytes[index * T::WIDTH..(index + 1) * T::WIDTH])?;
         }
         Ok(items)
+    }
+
+    fn shape() -> Option<String> {
+        T::shape().map(|item| format!("({item}*{N})"))
     }
 }
 
@@ -133,6 +155,10 @@ macro_rules! tuple {
                 // The last item leaves what follows the value, which is nothing.
                 debug_assert!(rest.len() == bytes.len() - Self::WIDTH, "a tuple reads its own width");
                 Ok(value)
+            }
+
+            fn shape() -> Option<String> {
+                Some(format!("({})", [$($item::shape()?),*].join(",")))
             }
         }
     };

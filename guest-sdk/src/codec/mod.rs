@@ -16,6 +16,7 @@ pub use self::fixed::{Fixed, FixedWidth};
 pub use self::json::Json;
 pub use self::postcard::Postcard;
 pub use self::raw::Raw;
+pub use crate::schema::EncodeFn;
 
 /// A way to encode values.
 pub trait Codec: 'static {
@@ -39,6 +40,13 @@ pub trait Decode<'a, T>: Codec {
     /// # Errors
     /// [`CodecError`] if they stand for none.
     fn decode(bytes: &'a [u8]) -> Result<T, CodecError>;
+
+    /// Returns the schema of values in this codec: see `docs/schema.md`. Without one of its own, a codec's values are
+    /// described by the name of their type. `encode` is the same codec's.
+    fn schema(encode: EncodeFn<T>) -> String {
+        let _ = encode;
+        crate::schema::opaque::<T>()
+    }
 }
 
 /// A codec for state of type `T`: it writes it and reads it back as an owned value.

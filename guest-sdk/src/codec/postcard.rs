@@ -5,10 +5,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::column::append;
 
-use super::{Codec, CodecError, Decode, Encode};
+use super::{Codec, CodecError, Decode, Encode, EncodeFn};
 
-/// [postcard](https://postcard.jamesmunns.com) with serde: numbers as varints, no field names. Fields cannot be
-/// reordered or inserted without breaking stored state. A value ends with its last byte.
+/// [postcard](https://postcard.jamesmunns.com) with serde: numbers as varints, no field names. A value ends with its last
+/// byte. A changed type reads what the old one wrote only because the host brings stored values to the new form first:
+/// `docs/schema.md` says which changes that allows.
 #[derive(Clone, Copy, Debug)]
 pub struct Postcard;
 
@@ -26,6 +27,10 @@ impl<'a, T: Deserialize<'a>> Decode<'a, T> for Postcard {
     fn decode(bytes: &'a [u8]) -> Result<T, CodecError> {
         let (value, rest) = postcard::take_from_bytes(bytes).map_err(CodecError::Postcard)?;
         if rest.is_empty() { Ok(value) } else { Err(CodecError::Trailing(rest.len())) }
+    }
+
+    fn schema(encode: EncodeFn<T>) -> String {
+        crate::schema::trace(encode)
     }
 }
 

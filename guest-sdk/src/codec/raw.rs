@@ -1,6 +1,6 @@
 //! Bytes and text as they are.
 
-use super::{Codec, CodecError, Decode, Encode};
+use super::{Codec, CodecError, Decode, Encode, EncodeFn};
 
 /// No encoding at all: for values that are bytes or text already.
 #[derive(Clone, Copy, Debug)]
@@ -33,10 +33,18 @@ impl Decode<'_, Vec<u8>> for Raw {
     fn decode(bytes: &[u8]) -> Result<Vec<u8>, CodecError> {
         Ok(bytes.to_vec())
     }
+
+    fn schema(_: EncodeFn<Vec<u8>>) -> String {
+        "1 bytes".into()
+    }
 }
 
 impl Decode<'_, String> for Raw {
     fn decode(bytes: &[u8]) -> Result<String, CodecError> {
         std::str::from_utf8(bytes).map(str::to_owned).map_err(CodecError::Utf8)
+    }
+
+    fn schema(_: EncodeFn<String>) -> String {
+        "1 str".into()
     }
 }

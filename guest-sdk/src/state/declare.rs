@@ -12,20 +12,21 @@ use super::map_key::MapKey;
 use super::operator_list::{OperatorList, SubtaskElements};
 use super::reducing::Reducing;
 use crate::codec::StateCodec;
-use crate::declare::{Declare, StateKind, short_name};
+use crate::declare::{Declare, SchemaText, StateKind};
+use crate::schema::{schema_of, short_name};
 
 impl Declare {
     /// Declares a list for each key.
     pub fn list<T: 'static, C: StateCodec<T>>(&mut self, name: &str) -> List<T, C> {
         let cells = Rc::new(Elements::new(name));
-        let slot = self.slot((name, StateKind::List, C::NAME), &short_name(type_name::<T>()), Rc::clone(&cells) as _);
+        let slot = self.slot((name, StateKind::List, C::NAME), SchemaText::Traced(schema_of::<T, C>), Rc::clone(&cells) as _);
         List::new(slot, cells)
     }
 
     /// Declares an ordered map for each key.
     pub fn map<K: MapKey, V: 'static, C: StateCodec<V>>(&mut self, name: &str) -> Map<K, V, C> {
         let cells = Rc::new(MapCells::new(name));
-        let slot = self.slot((name, StateKind::Map, C::NAME), &entries::<K, V>(), Rc::clone(&cells) as _);
+        let slot = self.slot((name, StateKind::Map, C::NAME), SchemaText::Traced(entries::<K, V, C>), Rc::clone(&cells) as _);
         Map::new(slot, cells)
     }
 
@@ -52,19 +53,20 @@ impl Declare {
 
     fn operator_list<T: 'static, C: StateCodec<T>>(&mut self, name: &str, kind: StateKind) -> OperatorList<T, C> {
         let cells = Rc::new(SubtaskElements::new(name));
-        let slot = self.slot((name, kind, C::NAME), &short_name(type_name::<T>()), Rc::clone(&cells) as _);
+        let slot = self.slot((name, kind, C::NAME), SchemaText::Traced(schema_of::<T, C>), Rc::clone(&cells) as _);
         OperatorList::new(slot, cells)
     }
 
     /// Declares a map that is the same on all subtasks, written by the records of a [`Self::broadcast_input`].
     pub fn broadcast<K: MapKey, V: 'static, C: StateCodec<V>>(&mut self, name: &str) -> Broadcast<K, V, C> {
         let cells = Rc::new(SharedCells::new(name));
-        let slot = self.slot((name, StateKind::Broadcast, C::NAME), &entries::<K, V>(), Rc::clone(&cells) as _);
+        let slot =
+            self.slot((name, StateKind::Broadcast, C::NAME), SchemaText::Traced(entries::<K, V, C>), Rc::clone(&cells) as _);
         Broadcast::new(slot, cells)
     }
 }
 
-/// The schema of a map.
-fn entries<K, V>() -> String {
-    format!("{} -> {}", short_name(type_name::<K>()), short_name(type_name::<V>()))
+/// The schema of a map: the type of its entry keys, which never changes, and that of its values.
+fn entries<K: MapKey, V: 'static, C: StateCodec<V>>() -> String {
+    format!("{} -> {}", short_name(type_name::<K>()), schema_of::<V, C>())
 }

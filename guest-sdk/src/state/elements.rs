@@ -85,7 +85,7 @@ impl<T, C: StateCodec<T>> Elements<T, C> {
             inner.values.data.truncate(start);
             return encoded;
         }
-        let element = u32::try_from(inner.owners.len()).expect("elements are fewer than bytes, or empty and as bounded");
+        let element = u32::try_from(inner.owners.len()).expect("a call has fewer elements than 4 GiB of memory has words");
         inner.owners.push(row);
         inner.next.push(NONE);
         let own = &mut inner.rows[row as usize];

@@ -6,8 +6,8 @@
 //!
 //! In reading order: [`ids`], [`time`], [`mod@column`], [`batch`], [`element`] and [`key_group`] are the words; [`graph`]
 //! turns a job into a plan; [`state`] holds keyed state; [`guest`] and [`connector`] are what a subtask calls;
-//! [`subtask`] is the data path; [`snapshot`] is one subtask's part of a checkpoint; [`checkpoint`] and [`job`] are the
-//! control path.
+//! [`subtask`] is the data path; [`snapshot`] is one subtask's part of a checkpoint; [`schema`] is what state values look
+//! like; [`checkpoint`] and [`job`] are the control path.
 
 pub mod batch;
 pub mod checkpoint;
@@ -19,6 +19,7 @@ pub mod guest;
 pub mod ids;
 pub mod job;
 pub mod key_group;
+pub mod schema;
 pub mod snapshot;
 pub mod state;
 pub mod subtask;

@@ -245,6 +245,9 @@ impl Simulation {
         if let Some(end) = self.reap() {
             return end;
         }
+        if self.process.is_none() && self.zombie.as_ref().is_some_and(|zombie| zombie.end.is_some()) {
+            return None;
+        }
         let actors = |process: &Process| {
             let mut actors = process.actors(&self.dials);
             // When the job has ended, the executor's threads finish what they were given.

@@ -1,7 +1,7 @@
 //! One process: the job master, its tasks, the writer of snapshots and the thread for blocking work, all of them stepped
 //! by the scheduler. Whatever one says to another waits in a queue; the order of one sender is kept, no other.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -132,8 +132,10 @@ pub struct Dials {
     pub stall_permille: u64,
     /// Bytes that a channel takes, at most.
     pub channel_bytes: usize,
-    /// Until when, in microseconds, a task's snapshots are not written; it encodes no state meanwhile.
+    /// Until when, in microseconds, a task's snapshots are not written.
     pub frozen_writers: BTreeMap<usize, u64>,
+    /// Tasks that may not encode any state: the writer has no room for it.
+    pub full_writers: BTreeSet<usize>,
     /// Until when, in microseconds, a task does nothing.
     pub frozen_tasks: BTreeMap<usize, u64>,
     /// Until when, in microseconds, a task works and is told nothing.
@@ -152,6 +154,7 @@ impl Default for Dials {
             stall_permille: 5,
             channel_bytes: 400,
             frozen_writers: BTreeMap::new(),
+            full_writers: BTreeSet::new(),
             frozen_tasks: BTreeMap::new(),
             deaf_tasks: BTreeMap::new(),
             late_snapshots: BTreeMap::new(),
@@ -180,6 +183,7 @@ impl Process {
             spec: definition.spec.clone(),
             plan: definition.plan.clone(),
             digests: definition.digests.clone(),
+            imports: definition.imports.clone(),
             engine: "simulator".into(),
             checkpoints: definition.checkpoint.clone(),
             restart: graph.restart.clone(),
@@ -457,8 +461,7 @@ impl Process {
             state.command(command);
         }
         let (channels, inputs, outputs) = (&mut running.channels[..], &slot.inputs[..], &slot.outputs[..]);
-        let is_frozen = dials.frozen_writers.get(&index).is_some_and(|until| *until > now_us);
-        let has_snapshot_room = !random.chance(200) && !(is_frozen && self.writer_queues.contains_key(&index));
+        let has_snapshot_room = !random.chance(200) && !dials.full_writers.contains(&index);
         let mut ports = SimPorts { channels, inputs, outputs, has_snapshot_room, woken: Vec::new(), events: Vec::new() };
         let now = Now { monotonic_us: now_us, processing_time: processing_time(now_us) };
         let result = state.step(&mut ports, now);

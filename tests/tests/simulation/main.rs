@@ -4,6 +4,7 @@
 mod barriers;
 mod coordinator;
 mod guarantees;
+mod kinds;
 mod recovery;
 mod savepoints;
 mod seeds;

@@ -15,7 +15,7 @@ use cofferdam_tests::simulation::{
 
 use super::{SEEDS, assert_rows, count, finish, running_counts};
 
-fn keyed(key: impl ToString, value: impl ToString) -> SourceRecord {
+fn keyed(key: &impl ToString, value: &impl ToString) -> SourceRecord {
     SourceRecord { key: Some(key.to_string()), time: None, value: value.to_string() }
 }
 
@@ -32,12 +32,12 @@ fn a_snapshot_that_is_written_late_holds_the_state_of_its_cut() {
     let mut simulation = Simulation::new(0);
     simulation.dials.channel_bytes = 1 << 20;
     let world = simulation.world.clone();
-    let mut records: Vec<_> = (0..KEYS).map(|key| keyed(key, 1)).collect();
-    records.extend((0..KEYS).map(|key| keyed(key, 2)));
-    records.extend((0..KEYS / 10).map(|key| keyed(key, "")));
-    records.extend((KEYS..KEYS + KEYS / 10).map(|key| keyed(key, 2)));
+    let mut records: Vec<_> = (0..KEYS).map(|key| keyed(&key, &1)).collect();
+    records.extend((0..KEYS).map(|key| keyed(&key, &2)));
+    records.extend((0..KEYS / 10).map(|key| keyed(&key, &"")));
+    records.extend((KEYS..KEYS + KEYS / 10).map(|key| keyed(&key, &2)));
     let all = records.len();
-    records.push(keyed("last", 0));
+    records.push(keyed(&"last", &0));
     let faults = GuestFaults::default();
     let store = FaultyFactory::new(Arc::new(NativeFactory::<Store>::new("{}")), faults.clone());
     let mut graph = Graph::every_ms(1000)
@@ -47,7 +47,7 @@ fn a_snapshot_that_is_written_late_holds_the_state_of_its_cut() {
     // No other checkpoint comes in between.
     graph.checkpoint.min_pause_ms = 100_000;
     world.gate([("changes", KEYS)]);
-    simulation.dials.frozen_writers.extend([(1, u64::MAX), (2, u64::MAX)]);
+    simulation.dials.full_writers.extend([1, 2]);
     simulation.start(&graph);
     let is_cut = |simulation: &Simulation, task| simulation.events.contains(&Event::Cut(CheckpointId(1), TaskIndex(task)));
     simulation.run_until(|simulation| is_cut(simulation, 1) && is_cut(simulation, 2));
@@ -55,7 +55,7 @@ fn a_snapshot_that_is_written_late_holds_the_state_of_its_cut() {
     simulation.run_until(|simulation| simulation.world.reads("changes") == all as u64);
     simulation.run_for_ms(1000);
     assert_eq!(simulation.completed(), [0; 0]);
-    simulation.dials.frozen_writers.clear();
+    simulation.dials.full_writers.clear();
     simulation.run_until(|simulation| simulation.completed() == [1]);
     let ones: BTreeMap<_, _> = (0..KEYS).map(|key| (key.to_string(), 1)).collect();
     assert!(numbers(&simulation, 1, "store/n") == ones, "what came after the cut is in the checkpoint");
@@ -84,7 +84,7 @@ const RESCALED_KEYS: usize = 60;
 /// 60 keys; each record of key k brings k.
 fn sums(simulation: &Simulation, parallelism: u32, owners: &Owners) -> Graph {
     let world = &simulation.world;
-    let records = (0..501 * RESCALED_KEYS).map(|n| keyed(n % RESCALED_KEYS, n % RESCALED_KEYS)).collect();
+    let records = (0..501 * RESCALED_KEYS).map(|n| keyed(&(n % RESCALED_KEYS), &(n % RESCALED_KEYS))).collect();
     let sum = WatchedFactory::new(Arc::new(NativeFactory::<Merge>::new("{}")), owners.clone());
     Graph::every_ms(200)
         .source("numbers", 1, SplitsSource::new(world, vec![("numbers".into(), records)], 200, 0))

@@ -37,7 +37,7 @@ fn is_running(event: &Event) -> bool {
 fn some_way(simulation: &mut Simulation, graph: &Graph, random: &mut Random) {
     simulation.start(graph);
     simulation.run_until(|simulation| simulation.events.iter().any(is_running));
-    for _ in 0..random.below(1500) {
+    for _ in 0..random.below(400) {
         assert_eq!(simulation.step(), None, "the job is longer than this");
     }
 }
@@ -103,7 +103,7 @@ fn take_over(seed: u64, old: Old) {
     }
     if simulation.is_running() {
         let end = simulation.run_to_end();
-        assert!(matches!(end, Some(JobEnd::Finished { .. })), "{end:?}");
+        assert!(matches!(end, Some(JobEnd::Finished { .. } | JobEnd::AlreadyFinished { .. })), "{end:?}");
     }
     assert_rows(&simulation.world.log("out"), &expected());
     assert_eq!(simulation.on_disk(), [0; 0]);
@@ -126,7 +126,7 @@ fn take_over(seed: u64, old: Old) {
 
 #[test]
 fn a_process_that_was_taken_over_from_changes_nothing_and_fails_for_good() {
-    for seed in 0..60 {
+    for seed in 0..30 {
         for old in [Old::Sleeps, Old::IsCancelled, Old::IsStopped, Old::Restarts, Old::Runs] {
             take_over(seed, old);
         }

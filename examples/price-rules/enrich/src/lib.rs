@@ -126,7 +126,8 @@ mod tests {
 
     #[test]
     fn results_do_not_depend_on_batches() {
-        let purchases = |from: usize| (from..from + 20).map(|i| purchase(["ada", "bob"][i % 2], ["tea", "jam", "milk"][i % 3], 100));
+        let purchases =
+            |from: usize| (from..from + 20).map(|i| purchase(["ada", "bob"][i % 2], ["tea", "jam", "milk"][i % 3], 100));
         let records = purchases(0).chain([rule("tea", 50), rule("jam", 10)]).chain(purchases(1)).chain([rule("tea", 0)]);
         Harness::<Enrich>::new().assert_batch_independent(records.chain(purchases(2)));
     }

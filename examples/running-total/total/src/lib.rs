@@ -9,7 +9,7 @@ struct Payment {
     amount: i64,
 }
 
-/// What is kept for each user. The stored form: a new field needs a new slot.
+/// What is kept for each user. A new field needs `#[serde(default)]`: stored totals get its default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Totals {
     count: u64,

@@ -197,74 +197,39 @@ impl Model {
     /// Does what the operator should: `Err` if it should fail.
     fn obey(&mut self, key: u8, command: Command) -> Result<Option<Answer>, ()> {
         let own = self.own.entry(key).or_default();
-        Ok(Some(match command {
-            Command::Push(n) => {
-                return Ok({
-                    own.list.push(n);
-                    None
-                });
-            }
-            Command::SetList(all) => {
-                return Ok({
-                    own.list = all;
-                    None
-                });
-            }
-            Command::ClearList => {
-                return Ok({
-                    own.list.clear();
-                    None
-                });
-            }
+        match command {
+            Command::Fail => return Err(()),
+            Command::Push(n) => own.list.push(n),
+            Command::SetList(all) => own.list = all,
+            Command::ClearList => own.list.clear(),
+            Command::Put(key, n) => drop(own.map.insert(key, n)),
+            Command::Remove(key) => drop(own.map.remove(&key)),
+            Command::ClearMap => own.map.clear(),
+            Command::Note(n) => self.notes.push(n),
+            Command::SetNotes(all) => self.notes = all,
+            Command::ForgetLazy => own.lazy = None,
+            answered => return Ok(Some(self.answer(key, answered))),
+        }
+        Ok(None)
+    }
+
+    /// Does what the operator should with a command that it answers.
+    fn answer(&mut self, key: u8, command: Command) -> Answer {
+        let own = self.own.entry(key).or_default();
+        match command {
             Command::ReadList => answer(own.list.clone()),
-            Command::Put(key, n) => {
-                return Ok({
-                    own.map.insert(key, n);
-                    None
-                });
-            }
             Command::Bump(key) => {
                 let n = own.map.entry(key).or_default();
                 *n = n.wrapping_add(1);
                 one(Some(*n))
-            }
-            Command::Remove(key) => {
-                return Ok({
-                    own.map.remove(&key);
-                    None
-                });
-            }
-            Command::ClearMap => {
-                return Ok({
-                    own.map.clear();
-                    None
-                });
             }
             Command::Get(key) => one(own.map.get(&key).copied()),
             Command::GetMany(keys) => keys.iter().flat_map(|key| one(own.map.get(key).copied())).collect(),
             Command::Contains(key) => answer([u32::from(own.map.contains_key(&key))]),
             Command::Scan(from, to) => pairs(own.map.iter().filter(|(key, _)| (from..to).contains(*key)).map(|(k, v)| (*k, *v))),
             Command::ScanFrom(from) => pairs(own.map.range(from..).map(|(k, v)| (*k, *v))),
-            Command::Note(n) => {
-                return Ok({
-                    self.notes.push(n);
-                    None
-                });
-            }
-            Command::SetNotes(all) => {
-                return Ok({
-                    self.notes = all;
-                    None
-                });
-            }
             Command::ReadNotes => answer(self.notes.clone()),
             Command::Lazy(n) => one(Some(*own.lazy.insert(own.lazy.unwrap_or(0).wrapping_add(n)))),
-            Command::ForgetLazy => {
-                return Ok({
-                    own.lazy = None;
-                    None
-                });
-            }
             Command::Largest(n) => one(Some(*own.largest.insert(own.largest.map_or(n, |largest| largest.max(n))))),
             Command::Mean(n) => {
                 let sum = own.mean.get_or_insert_default();
@@ -273,8 +238,8 @@ impl Model {
             }
             Command::Rule(name) => one(self.rules.get(&name).copied()),
             Command::Rules => named(self.rules.clone()),
-            Command::Fail => return Err(()),
-        }))
+            other => unreachable!("{other:?} is not answered"),
+        }
     }
 
     fn order(&mut self, order: Order) -> Option<Answer> {

@@ -42,6 +42,13 @@ impl StateChains {
         self.tables.entry(table.clone()).or_default().insert(group, chain);
     }
 
+    /// Forgets all that these tables hold: the next checkpoint has it in full.
+    pub fn forget(&mut self, tables: &BTreeSet<TableId>) {
+        self.tables.retain(|table, _| !tables.contains(table));
+        let used: BTreeSet<_> = self.tables.values().flat_map(BTreeMap::values).flatten().copied().collect();
+        self.segments.retain(|id, _| used.contains(id));
+    }
+
     /// Notes how to refer to a segment.
     pub(super) fn note(&mut self, segment: SegmentRef) {
         self.segments.insert(segment.id, segment);
@@ -99,6 +106,7 @@ pub(super) mod tests {
 
     use super::super::segment::{ContentHash, SectionInfo};
     use super::*;
+    use crate::guest::{StateKind, StateSlot};
     use crate::ids::{Attempt, CheckpointId, OperatorId, TaskIndex};
 
     pub(in crate::checkpoint) fn table() -> TableId {
@@ -130,6 +138,38 @@ pub(super) mod tests {
         assert_eq!((chain(&fourth, 0), chain(&fourth, 1)), (vec![4], vec![3]));
         let named: Vec<_> = fourth.segments().keys().map(|id| id.checkpoint.0).collect();
         assert_eq!(named, [3, 4], "what no chain names is dropped");
+    }
+
+    #[test]
+    fn clears_and_a_delta_of_one_segment_are_one_link() {
+        use SectionKind::{Base, Clears, Delta};
+        let first = StateChains::default().advance(&[written(1, &[(0, Base), (1, Base)])], &[]);
+        let second = first.advance(&[written(2, &[(0, Clears), (0, Delta), (1, Clears)])], &[]);
+        assert_eq!((chain(&second, 0), chain(&second, 1)), (vec![1, 2], vec![1, 2]));
+    }
+
+    #[test]
+    fn the_state_of_subtasks_that_are_gone_goes_with_the_first_checkpoint_after_them() {
+        let slot = |kind| StateSlot {
+            name: "n".into(),
+            kind,
+            codec: String::new(),
+            schema: String::new(),
+            ttl_ms: 0,
+            ttl_on_read: false,
+            prefetch: false,
+        };
+        let node = |kind, parallelism| {
+            let kind = ManifestNodeKind::Operator { digest: String::new(), imports: Vec::new(), slots: vec![slot(kind)] };
+            [ManifestNode { id: table().operator, parallelism, kind }]
+        };
+        let all = [written(1, &[(0, SectionKind::Base)]), written(2, &[(1, SectionKind::Base), (2, SectionKind::Base)])];
+        for (kind, left) in [(StateKind::ListSplit, vec![3]), (StateKind::Broadcast, vec![3]), (StateKind::Map, vec![2, 3])] {
+            let three = StateChains::default().advance(&all, &node(kind, 3));
+            assert_eq!(three.tables()[&table()].len(), 3);
+            let one = three.advance(&[written(3, &[(0, SectionKind::Base)])], &node(kind, 1));
+            assert_eq!(one.segments().keys().map(|id| id.checkpoint.0).collect::<Vec<_>>(), left, "{kind:?}");
+        }
     }
 
     /// What a task writes, as the table does it: changes since the newest checkpoint that it was told of.

@@ -20,7 +20,7 @@ pub const MANIFEST_FORMAT: u32 = 1;
 /// The id of the way from a key to its group: see [`crate::key_group`].
 pub const KEY_GROUP_HASH: u8 = 1;
 
-const MAGIC: [u8; 8] = *b"cofman\r\n";
+pub(super) const MAGIC: [u8; 8] = *b"cofman\r\n";
 
 /// What is known of a job's node beside its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +44,8 @@ pub enum ManifestNodeKind {
         digest: String,
         /// Its declared slots.
         slots: Vec<StateSlot>,
+        /// The interfaces that the component imports: what it could use.
+        imports: Vec<String>,
     },
     /// A sink.
     Sink,
@@ -257,6 +259,16 @@ impl Body {
         for segment in &self.segments {
             state.note(*segment);
         }
+        if !self.segments.is_sorted_by(|a, b| a.id < b.id) {
+            return broken("its segments are not in order");
+        }
+        // What applies later must come later: a restore reads the segments in the order of their names.
+        if !self.chains.iter().all(|chain| chain.is_sorted_by(|a, b| a < b)) {
+            return broken("a chain is not in order");
+        }
+        if !self.tables.is_sorted_by(|a, b| a.table < b.table) {
+            return broken("its tables are not in order");
+        }
         for table in &self.tables {
             let mut free_from = 0;
             for run in &table.runs {
@@ -317,7 +329,7 @@ pub(super) mod tests {
             is_final: false,
             nodes: vec![
                 node("lines", 1, ManifestNodeKind::Source),
-                node("count", 1, ManifestNodeKind::Operator { digest: "abc".into(), slots: vec![] }),
+                node("count", 1, ManifestNodeKind::Operator { digest: "abc".into(), slots: vec![], imports: vec!["log".into()] }),
                 node("out", 2, ManifestNodeKind::Sink),
             ],
             subtasks: vec![
@@ -379,6 +391,11 @@ pub(super) mod tests {
             |body| body.subtasks[3].id.index = 0,
             |body| body.chains.truncate(1),
             |body| body.segments.truncate(1),
+            |body| body.segments.swap(0, 1),
+            |body| body.segments[1] = body.segments[0],
+            |body| body.chains[1].reverse(),
+            |body| body.chains[1] = vec![0, 0],
+            |body| body.tables.push(TableBody { table: table(), runs: vec![] }),
             |body| body.tables[0].runs[1].first = 39,
             |body| body.tables[0].runs[2].groups = u16::MAX,
         ]

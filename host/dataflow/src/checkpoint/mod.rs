@@ -4,8 +4,12 @@ pub mod adopt;
 pub mod apply;
 pub mod chains;
 pub mod config;
+pub mod contents;
 pub mod coordinator;
+pub mod difference;
 mod frame;
+#[cfg(test)]
+mod fuzz;
 pub mod manifest;
 pub mod memory;
 pub mod recovery;

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use super::segment::SegmentId;
+use super::segment::{Compressor, Lz4, SegmentId};
 use crate::ids::{Attempt, CheckpointId};
 
 /// The counters that no restart and no second process may repeat.
@@ -26,6 +26,16 @@ pub trait SegmentFile: io::Write + Send {
     fn sync(self: Box<Self>) -> Result<(), StorageError>;
 }
 
+/// Fills the second slice with what the first one decompresses to. False unless that is exactly its length.
+pub type Decompress = fn(&[u8], &mut [u8]) -> bool;
+
+/// Codecs of blocks that the engine does not have itself: the runtime lends them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Codecs {
+    /// Codec 2: a zstd frame.
+    pub zstd: Option<Decompress>,
+}
+
 /// A file of state that is read at any place.
 pub trait SegmentSource {
     /// Returns the file's length in bytes.
@@ -36,6 +46,11 @@ pub trait SegmentSource {
     /// # Errors
     /// [`StorageError`], of kind [`StorageErrorKind::Damaged`] if the file ends before.
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), StorageError>;
+
+    /// Returns the codecs with which its blocks can be read, besides the engine's own.
+    fn codecs(&self) -> Codecs {
+        Codecs::default()
+    }
 }
 
 impl SegmentSource for &[u8] {
@@ -64,6 +79,10 @@ impl<S: SegmentSource + ?Sized> SegmentSource for Box<S> {
 
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), StorageError> {
         (**self).read_exact_at(offset, buffer)
+    }
+
+    fn codecs(&self) -> Codecs {
+        (**self).codecs()
     }
 }
 
@@ -151,6 +170,12 @@ pub trait CheckpointStorage: Send + Sync {
     /// # Errors
     /// [`StorageError`], of kind [`StorageErrorKind::Exists`] if there is one of that name.
     fn create_segment(&self, id: SegmentId) -> Result<Box<dyn SegmentFile>, StorageError>;
+
+    /// Returns what compresses the blocks of new segments. What it gives must be among the [`Codecs`] of the segments
+    /// that this storage opens.
+    fn compressor(&self) -> Box<dyn Compressor> {
+        Box::new(Lz4)
+    }
 
     /// Opens a file of state.
     ///

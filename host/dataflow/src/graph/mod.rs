@@ -5,3 +5,5 @@
 
 pub mod plan;
 pub mod spec;
+#[cfg(test)]
+mod tests;

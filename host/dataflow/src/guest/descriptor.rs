@@ -36,6 +36,16 @@ impl StateKind {
     pub fn is_keyed(self) -> bool {
         matches!(self, Self::Value | Self::List | Self::Map)
     }
+
+    /// Whether it is a list: stored in chunks of elements.
+    pub fn is_list(self) -> bool {
+        matches!(self, Self::List | Self::ListSplit | Self::ListUnion)
+    }
+
+    /// Whether it has entries with keys of their own. Its schema is then `type of the entry keys -> schema of the values`.
+    pub fn is_map(self) -> bool {
+        matches!(self, Self::Map | Self::Broadcast)
+    }
 }
 
 /// Which clock a timer waits for.

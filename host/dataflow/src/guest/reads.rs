@@ -48,6 +48,12 @@ pub trait StateReads {
     /// # Errors
     /// As [`Self::get_many`].
     fn scan_broadcast(&self, slot: u32, start_after: Option<&[u8]>, most: ReadLimit) -> Result<ReadEntries, ReadError>;
+
+    /// Returns how many entries and elements all pages so far have walked over besides those that they returned or were told
+    /// to skip: what has expired and is still stored. Whoever reads for a guest lets it pay for them.
+    fn passed_over(&self) -> u64 {
+        0
+    }
 }
 
 /// Bytes that one read returns, at most, whatever is asked for.

@@ -116,7 +116,7 @@ pub(super) fn put_length(out: &mut Vec<u8>, length: usize) {
 }
 
 /// Puts the ordered key of an entry of `key` into `out`, which is cleared.
-pub(super) fn ordered_key(out: &mut Vec<u8>, key: &[u8], entry_key: &[u8]) {
+pub fn ordered_key(out: &mut Vec<u8>, key: &[u8], entry_key: &[u8]) {
     out.clear();
     put_length(out, key.len());
     out.extend_from_slice(key);

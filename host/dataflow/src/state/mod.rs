@@ -26,6 +26,7 @@ pub mod memory_store;
 mod ordered;
 mod reads;
 mod restore;
+mod rewrite;
 mod small;
 mod snapshot;
 pub mod store;
@@ -39,10 +40,14 @@ pub use backing::MemoryPressure;
 pub use frame::Frame;
 pub use reads::SharedState;
 pub use restore::{Deal, RestoreError, SlotRestore};
+pub use rewrite::StoredForm;
+pub(crate) use rewrite::rewrite_values;
 pub use subtask::{KeyNotOwned, StateFull, StateOwner, SubtaskState};
 
 /// Bytes of a key, and of a key with an entry key, at most: whatever the configured limits are.
 pub const KEY_BYTES_MAX: usize = restore::STORED_KEY_BYTES_MAX - 5;
 
+#[cfg(test)]
+mod bounds;
 #[cfg(test)]
 mod tests;

@@ -200,20 +200,20 @@ impl OrderedTable {
         self.index(key).find(key)?.entries.last()
     }
 
-    /// Sets the value of an entry. Returns where it is.
-    pub(super) fn put(&mut self, key: TableKey<'_>, entry_key: &[u8], value: &[u8]) -> Result<EntryRef, ArenaFull> {
+    /// Sets the value of an entry.
+    pub(super) fn put(&mut self, key: TableKey<'_>, entry_key: &[u8], value: &[u8]) -> Result<(), ArenaFull> {
         let known = self.find(key, entry_key);
-        let mut stored_key = Vec::new();
+        let mut stored_key = std::mem::take(&mut self.stored_key);
         ordered_key(&mut stored_key, key.bytes, entry_key);
-        let place = match known {
-            None => self.place_new(key.group, &stored_key, value, self.epoch)?,
-            Some(place) => match self.overwrite(key.group, &stored_key, place, value)? {
-                None => return Ok(place),
-                Some(moved) => moved,
-            },
+        let written = match known {
+            None => self.place_new(key.group, &stored_key, value, self.epoch).map(Some),
+            Some(place) => self.overwrite(key.group, &stored_key, place, value),
         };
-        self.group_mut(key.group).index.set(key, entry_key, place, known.is_none());
-        Ok(place)
+        self.stored_key = stored_key;
+        if let Some(place) = written? {
+            self.group_mut(key.group).index.set(key, entry_key, place, known.is_none());
+        }
+        Ok(())
     }
 
     /// Removes all entries of a key. What snapshots in flight need of them is encoded first, so this takes as long as
@@ -234,16 +234,16 @@ impl OrderedTable {
     /// Adds a restored entry, replacing any other; it belongs to a completed checkpoint.
     pub(super) fn restore_put(&mut self, key: TableKey<'_>, entry_key: &[u8], value: &[u8]) -> Result<(), ArenaFull> {
         let known = self.find(key, entry_key);
-        let mut stored_key = Vec::new();
+        let mut stored_key = std::mem::take(&mut self.stored_key);
         ordered_key(&mut stored_key, key.bytes, entry_key);
-        let place = match known {
-            None => self.place_new(key.group, &stored_key, value, 0)?,
-            Some(place) => match self.restore_over(key.group, &stored_key, place, value)? {
-                None => return Ok(()),
-                Some(moved) => moved,
-            },
+        let written = match known {
+            None => self.place_new(key.group, &stored_key, value, 0).map(Some),
+            Some(place) => self.restore_over(key.group, &stored_key, place, value),
         };
-        self.group_mut(key.group).index.set(key, entry_key, place, known.is_none());
+        self.stored_key = stored_key;
+        if let Some(place) = written? {
+            self.group_mut(key.group).index.set(key, entry_key, place, known.is_none());
+        }
         Ok(())
     }
 

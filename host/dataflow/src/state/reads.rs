@@ -91,6 +91,10 @@ impl StateReads for SharedState {
         let table = state.ordered_slot(slot, &[StateKind::Broadcast], "broadcast")?;
         Ok(state.scan_entries(slot, table, (state.own_key(), 0), start_after, most))
     }
+
+    fn passed_over(&self) -> u64 {
+        self.read().map_or(0, |state| state.passed_over.get())
+    }
 }
 
 /// Reading through a shared state.
@@ -191,6 +195,10 @@ impl SubtaskState {
         }
     }
 
+    fn pass_over(&self, items: usize) {
+        self.passed_over.set(self.passed_over.get().saturating_add(items as u64));
+    }
+
     fn scan_entries(
         &self,
         slot: u32,
@@ -204,7 +212,10 @@ impl SubtaskState {
             return found;
         }
         for_each_after(table, key, start_after, |entry_key, place, stored| {
-            let Some(value) = self.seen(slot, ttl, Some((place, stored))) else { return true };
+            let Some(value) = self.seen(slot, ttl, Some((place, stored))) else {
+                self.pass_over(1);
+                return true;
+            };
             let bytes = found.keys.bytes() + found.values.bytes() + entry_key.len() + value.len();
             if !found.keys.is_empty() && bytes > most.bytes.min(READ_BYTES_MAX) {
                 return false;
@@ -234,6 +245,9 @@ impl SubtaskState {
                 skip -= list::count(chunk);
                 return true;
             }
+            if ttl.is_some() {
+                self.pass_over(list::count(chunk));
+            }
             // Reading renews a whole chunk: an element lives as long as the neighbours that it shares one with.
             let (mut any, mut read, mut full) = (false, false, false);
             for (_, element) in list::live(chunk, ttl, self.now) {
@@ -254,5 +268,45 @@ impl SubtaskState {
             !full
         });
         found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guest::{Effects, EntryUpdate, StateSlot, StateUpdate, op};
+    use crate::key_group::MaxParallelism;
+    use crate::state::StateOwner;
+    use crate::time::ProcessingTime;
+
+    #[test]
+    fn what_has_expired_is_not_returned_and_is_counted() {
+        let slot = |name: &str, kind| {
+            let (name, codec) = (name.into(), "raw".into());
+            StateSlot { name, kind, codec, schema: String::new(), ttl_ms: 10, ttl_on_read: false, prefetch: false }
+        };
+        let owner = StateOwner { max_parallelism: MaxParallelism::new(1).unwrap(), groups: 0..1, subtask: 0 };
+        let mut state = SubtaskState::new(owner, &[slot("l", StateKind::List), slot("m", StateKind::Map)], 42, 1 << 30);
+        let keys: BytesColumn = [&b"k"[..]].into_iter().collect();
+        let items: BytesColumn = [&b"a"[..], b"b", b"c"].into_iter().collect();
+        state.fill_frame(keys.as_slice(), &[], ProcessingTime(0)).unwrap();
+        let appended = StateUpdate { slot: 0, rows: vec![0; 3], ops: vec![op::APPEND; 3], values: items.clone() };
+        let put =
+            EntryUpdate { slot: 1, rows: vec![0; 3], ops: vec![op::PUT; 3], entry_keys: items.clone(), values: items.clone() };
+        state.apply(&Effects { updates: vec![appended], entries: vec![put], ..Effects::default() });
+        let most = ReadLimit { items: 9, bytes: 1 << 20 };
+        let read = |state: SubtaskState, now| {
+            let shared = SharedState::new(state);
+            shared.borrow_mut().fill_frame(keys.as_slice(), &[], ProcessingTime(now)).unwrap();
+            let found = (shared.get_list(0, 0, 0, most).unwrap(), shared.scan(1, 0, None, most).unwrap().keys);
+            let passed_over = shared.passed_over();
+            (shared.into_inner(), found, passed_over)
+        };
+        let (state, found, _) = read(state, 9);
+        assert_eq!(found, (items.clone(), items.clone()));
+        let before = state.passed_over.get();
+        let (_, found, passed_over) = read(state, 10);
+        assert_eq!(found, (BytesColumn::default(), BytesColumn::default()));
+        assert_eq!(passed_over - before, 6);
     }
 }

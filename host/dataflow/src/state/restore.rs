@@ -51,6 +51,8 @@ pub struct SlotRestore {
     deal: Deal,
     /// The time to live that the slot had.
     was: Option<Ttl>,
+    /// Whether what comes is not what is stored.
+    rewritten: bool,
     now: ProcessingTime,
     /// What is dealt out when all of it is there: by old subtask, its entries.
     staged: BTreeMap<KeyGroup, BTreeMap<Vec<u8>, Vec<u8>>>,
@@ -64,7 +66,13 @@ impl SlotRestore {
     /// expired by `now` are left out.
     pub fn new(slot: usize, deal: Deal, was_ttl_ms: u64, now: ProcessingTime) -> Self {
         let was = (was_ttl_ms != 0).then_some(Ttl { ms: was_ttl_ms, on_read: false });
-        Self { slot, deal, was, now, staged: BTreeMap::new(), load: StoreLoad::default(), scratch: Vec::new() }
+        Self { slot, deal, was, rewritten: false, now, staged: BTreeMap::new(), load: StoreLoad::default(), scratch: Vec::new() }
+    }
+
+    /// What comes was brought to another form than it is stored in: increments do not continue what is stored.
+    #[must_use]
+    pub fn rewritten(self, rewritten: bool) -> Self {
+        Self { rewritten, ..self }
     }
 
     /// Forgets what a store has of a group: all that the checkpoint has of it will be applied.
@@ -185,7 +193,7 @@ impl SlotRestore {
         let (kind, is, subtask) = (slot.kind, slot.ttl, state.owner.subtask);
         if self.deal == Deal::InPlace {
             // Values that got or lost their stamps cannot be continued.
-            let continues = self.was.is_some() == is.is_some();
+            let continues = !self.rewritten && self.was.is_some() == is.is_some();
             state.backing.iter_mut().for_each(|backing| backing.converted |= !continues);
             let owned = if kind.is_keyed() { state.owner.groups.clone() } else { subtask..subtask + 1 };
             for (group, deltas, delta_bytes) in groups.into_iter().filter(|(group, ..)| owned.contains(&group.0)) {
@@ -243,8 +251,7 @@ fn part_of(total: usize, part: usize, parts: usize) -> std::ops::Range<usize> {
 fn split(kind: StateKind, ordered: &[u8]) -> Result<(&[u8], &[u8]), RestoreError> {
     let damaged = |what: &str| RestoreError::Damaged(what.into());
     let (key, entry_key) = split_ordered_key(ordered).ok_or_else(|| damaged("an entry has no ordered key"))?;
-    let is_list = !matches!(kind, StateKind::Map | StateKind::Broadcast);
-    if is_list && entry_key.len() != size_of::<u64>() {
+    if kind.is_list() && entry_key.len() != size_of::<u64>() {
         return Err(damaged("a list's chunk has no number"));
     }
     if !kind.is_keyed() && !key.is_empty() {
@@ -265,7 +272,7 @@ fn convert<'a>(
     now: ProcessingTime,
     out: &'a mut Vec<u8>,
 ) -> Result<Option<&'a [u8]>, RestoreError> {
-    if matches!(kind, StateKind::List | StateKind::ListSplit | StateKind::ListUnion) {
+    if kind.is_list() {
         check_chunk(stored, was.is_some())?;
         if was.is_some() == is.is_some() {
             let is_over = is.is_some() && list::live(stored, is, now).next().is_none();

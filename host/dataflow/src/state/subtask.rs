@@ -1,6 +1,6 @@
 //! All state of one subtask: a table for each slot, the frame of the call at hand, and snapshots of all of it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
 use super::arena::EntryRef;
@@ -63,6 +63,8 @@ pub struct SubtaskState {
     pub(super) now: ProcessingTime,
     /// What the call at hand has read of slots whose values expire.
     pub(super) touches: RefCell<Touches>,
+    /// What reads have walked over so far beyond what they returned, or were told to skip.
+    pub(super) passed_over: Cell<u64>,
     pub(super) scratch: Vec<u8>,
     /// The store behind the tables of keyed slots, if there is one.
     pub(super) backing: Option<Backing>,
@@ -77,7 +79,6 @@ pub(super) struct Slot {
     pub(super) table: SlotTable,
 }
 
-#[expect(clippy::large_enum_variant, reason = "at most 64 an operator, and never moved")]
 pub(super) enum SlotTable {
     Value(ValueTable),
     Ordered(OrderedTable),
@@ -116,8 +117,18 @@ impl SubtaskState {
             tables.push(Slot { kind, ttl, column, table });
         }
         let (frame, now) = (Frame::new(columns), ProcessingTime(0));
-        let (touches, scratch) = (RefCell::default(), Vec::new());
-        Self { owner, hasher, slots: tables, quota_bytes, frame, now, touches, scratch, backing: None }
+        Self {
+            owner,
+            hasher,
+            slots: tables,
+            quota_bytes,
+            frame,
+            now,
+            touches: RefCell::default(),
+            passed_over: Cell::new(0),
+            scratch: Vec::new(),
+            backing: None,
+        }
     }
 
     /// Returns the frame of the call at hand.

@@ -64,6 +64,13 @@ pub(super) struct Clear {
     pub(super) key: Box<[u8]>,
 }
 
+impl Clear {
+    /// Returns about how much memory it takes.
+    fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + 16 + self.key.len()
+    }
+}
+
 /// What was written between two cuts, kept until a checkpoint at or after the later cut has completed.
 pub(super) struct Interval {
     pub(super) checkpoint: CheckpointId,
@@ -71,6 +78,7 @@ pub(super) struct Interval {
     pub(super) cut: u32,
     pub(super) dirty: Rc<Vec<EntryRef>>,
     pub(super) clears: Rc<Vec<Clear>>,
+    clear_bytes: usize,
     tombs: Vec<EntryRef>,
     /// Groups whose section in that checkpoint is a base.
     pub(super) bases: Vec<u16>,
@@ -110,6 +118,8 @@ pub(super) struct Table<I> {
     dirty: Vec<EntryRef>,
     tombs: Vec<EntryRef>,
     clears: Vec<Clear>,
+    /// What those take in memory.
+    clear_bytes: usize,
     pub(super) unconfirmed: VecDeque<Interval>,
     /// The last cut that a completed checkpoint covers.
     pub(super) confirmed: u32,
@@ -128,6 +138,8 @@ pub(super) struct Table<I> {
     pub(super) loaded: u64,
     /// When values expire, for a slot whose values do.
     pub(super) expiry: Option<Expiry>,
+    /// For keys as the arena holds them; reused.
+    pub(super) stored_key: Vec<u8>,
     /// Live entries of all groups, and the bytes of their keys and values.
     entries: u64,
     live_bytes: u64,
@@ -144,6 +156,7 @@ impl<I: Index> Table<I> {
             dirty: Vec::new(),
             tombs: Vec::new(),
             clears: Vec::new(),
+            clear_bytes: 0,
             unconfirmed: VecDeque::new(),
             confirmed: 0,
             collecting: Vec::new(),
@@ -154,6 +167,7 @@ impl<I: Index> Table<I> {
             reap_clears: VecDeque::new(),
             loaded: 0,
             expiry,
+            stored_key: Vec::new(),
             entries: 0,
             live_bytes: 0,
         }
@@ -168,9 +182,8 @@ impl<I: Index> Table<I> {
     pub(super) fn memory_bytes(&self) -> u64 {
         let index: usize = self.groups.iter().map(|group| group.index.memory_bytes()).sum();
         let lists = self.unconfirmed.iter().map(|interval| interval.dirty.len()).sum::<usize>() + self.dirty.capacity();
-        // Cleared keys count as small ones: a key that is not is limited, and its entries were larger.
-        let clears = self.unconfirmed.iter().map(|interval| interval.clears.len()).sum::<usize>() + self.clears.capacity();
-        (self.arena.allocated_bytes() + index + lists * 4 + clears * 48) as u64
+        let clears = self.unconfirmed.iter().map(|interval| interval.clear_bytes).sum::<usize>() + self.clear_bytes;
+        (self.arena.allocated_bytes() + index + lists * 4 + clears) as u64
     }
 
     /// Returns about how much memory is in use, which evicting makes less.
@@ -380,8 +393,11 @@ impl<I: Index> Table<I> {
     pub(super) fn list_clear(&mut self, group: KeyGroup, key: &[u8]) {
         if self.clears.len() == self.clears.capacity() && self.clears.len() as u64 > 2 * self.entries + 1024 {
             compact(&mut self.clears, |_| true);
+            self.clear_bytes = self.clears.iter().map(Clear::memory_bytes).sum();
         }
-        self.clears.push(Clear { group, key: key.into() });
+        let clear = Clear { group, key: key.into() };
+        self.clear_bytes += clear.memory_bytes();
+        self.clears.push(clear);
     }
 
     /// Closes the interval at a cut: takes its lists and starts the next epoch. Returns the cut.
@@ -389,10 +405,19 @@ impl<I: Index> Table<I> {
         let cut = self.epoch;
         self.epoch += 1;
         let dirty = Rc::new(std::mem::take(&mut self.dirty));
-        let mut clears = std::mem::take(&mut self.clears);
-        compact(&mut clears, |_| true);
+        // A key that was cleared twice is listed twice: looking for it here would take time while everything waits.
+        let clears = std::mem::take(&mut self.clears);
+        let clear_bytes = std::mem::take(&mut self.clear_bytes);
         let tombs = std::mem::take(&mut self.tombs);
-        self.unconfirmed.push_back(Interval { checkpoint, cut, dirty, clears: Rc::new(clears), tombs, bases: Vec::new() });
+        self.unconfirmed.push_back(Interval {
+            checkpoint,
+            cut,
+            dirty,
+            clears: Rc::new(clears),
+            clear_bytes,
+            tombs,
+            bases: Vec::new(),
+        });
         cut
     }
 

@@ -19,7 +19,6 @@ use crate::state::{MemoryPressure, SubtaskState};
 use crate::time::Watermark;
 
 /// A subtask of a chain, after its head.
-#[expect(clippy::large_enum_variant, reason = "a handful a task, and never moved")]
 pub enum Node {
     /// Runs a guest.
     Operator(OperatorSubtask),

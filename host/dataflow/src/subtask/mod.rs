@@ -14,6 +14,8 @@ mod output;
 pub mod ports;
 mod sink;
 mod source;
+#[cfg(test)]
+mod tests;
 mod validate;
 mod watermark;
 

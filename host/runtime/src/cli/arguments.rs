@@ -56,6 +56,8 @@ pub(crate) enum Verb {
     Inspect(InspectArguments),
     /// Check a pipeline file with its components and show the plan.
     Check(CheckArguments),
+    /// Compare a pipeline and its components with the checkpoint that a run would go on from, without starting anything.
+    Plan(PlanArguments),
     /// Run a pipeline until its input ends or Ctrl-C stops it; resume it if it ran before.
     Run(RunArguments),
     /// Take a savepoint of a running pipeline: a copy of its state to keep, move, and start from. The pipeline goes on.
@@ -67,6 +69,9 @@ pub(crate) enum Verb {
     /// Look at stored checkpoints.
     #[command(subcommand)]
     Checkpoint(CheckpointVerb),
+    /// Look inside stored state.
+    #[command(subcommand)]
+    State(StateVerb),
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -112,6 +117,18 @@ pub(crate) struct InspectArguments {
 pub(crate) struct CheckArguments {
     /// The pipeline file.
     pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) prepare: PrepareArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArguments {
+    /// The pipeline file.
+    pub(crate) file: PathBuf,
+    /// What to compare with: a checkpoint's number, or the folder of a checkpoint, a savepoint or a job [default: the job's
+    /// newest checkpoint].
+    #[arg(long, value_name = "PATH|ID")]
+    pub(crate) against: Option<String>,
     #[command(flatten)]
     pub(crate) prepare: PrepareArguments,
 }
@@ -174,6 +191,109 @@ pub(crate) enum CheckpointVerb {
     List(ListArguments),
     /// Show one checkpoint and verify its files.
     Show(ShowArguments),
+    /// Show what differs between two checkpoints: keys, bytes, positions.
+    Diff(DiffArguments),
+    /// Read everything a checkpoint is made of: every file, block and entry. Exits with 3 if anything is damaged.
+    Verify(VerifyArguments),
+    /// Delete what no checkpoint needs: files that a host which died left behind. The next run does so, too.
+    Gc(GcArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiffArguments {
+    /// A pipeline file, or the folder that its checkpoints are in.
+    pub(crate) path: PathBuf,
+    /// The older checkpoint's number.
+    pub(crate) from: u64,
+    /// The newer one's.
+    pub(crate) to: u64,
+    /// List keys that differ: so many of each slot, or 100.
+    #[arg(long, value_name = "LIMIT", num_args = 0..=1, default_missing_value = "100")]
+    pub(crate) keys: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArguments {
+    /// A pipeline file, or the folder that its checkpoints are in.
+    pub(crate) path: PathBuf,
+    /// The checkpoint's number [default: the newest].
+    #[arg(conflicts_with = "all")]
+    pub(crate) id: Option<u64>,
+    /// Verify all checkpoints.
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GcArguments {
+    /// A pipeline file, or the folder that its checkpoints are in.
+    pub(crate) path: PathBuf,
+    /// Show what would be deleted. Allowed while a host runs the job, and then lists only what older runs left.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum StateVerb {
+    /// List the state of all operators: kind, codec, schema, keys, bytes.
+    Ls(ShowArguments),
+    /// Show the value of one key. Reads only the part of the state that can have it.
+    Get(GetArguments),
+    /// Show keys and values of a slot, by key group and then by key.
+    Scan(ScanArguments),
+    /// Write all keys and values of a slot to a file of JSON lines.
+    Export(ExportArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SlotArguments {
+    /// A pipeline file, or the folder that its checkpoints are in.
+    pub(crate) path: PathBuf,
+    /// The operator and its slot.
+    #[arg(value_name = "OPERATOR/SLOT", value_parser = operator_and_slot)]
+    pub(crate) slot: (String, String),
+    /// The checkpoint's number [default: the newest].
+    #[arg(long, value_name = "ID")]
+    pub(crate) checkpoint: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GetArguments {
+    #[command(flatten)]
+    pub(crate) slot: SlotArguments,
+    /// The key: its text, or hex:00ff, u64:7, i64:-7 (8 bytes, the lowest first), json:VALUE, text:ANYTHING.
+    pub(crate) key: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ScanArguments {
+    #[command(flatten)]
+    pub(crate) slot: SlotArguments,
+    /// Only keys that begin so; written as the key of `get`.
+    #[arg(long, value_name = "KEY")]
+    pub(crate) prefix: Option<String>,
+    /// At most so many.
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<u64>,
+    /// Only this key group.
+    #[arg(long, value_name = "N")]
+    pub(crate) key_group: Option<u16>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportArguments {
+    #[command(flatten)]
+    pub(crate) slot: SlotArguments,
+    /// The file to write. It must not exist.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) to: PathBuf,
+}
+
+fn operator_and_slot(text: &str) -> Result<(String, String), String> {
+    match text.split_once('/') {
+        Some((operator, slot)) if !operator.is_empty() && !slot.is_empty() => Ok((operator.to_owned(), slot.to_owned())),
+        _ => Err("expected an operator and its slot, such as count/n".to_owned()),
+    }
 }
 
 #[derive(Debug, Args)]
@@ -200,6 +320,9 @@ mod tests {
         Arguments::command().debug_assert();
         let parse = |line: &str| Arguments::try_parse_from(line.split(' '));
         assert!(parse("cofferdam run p.toml --fresh --parallelism 4 --output json -v").is_ok());
+        assert!(parse("cofferdam plan p.toml --against 7 --no-build").is_ok());
+        assert!(parse("cofferdam state scan p.toml count/n --prefix hex:00 --limit 3 --key-group 7 --checkpoint 4").is_ok());
+        assert!(parse("cofferdam checkpoint diff dir 1 2 --keys").is_ok());
         for right in [
             "cofferdam run p.toml --from s --claim --fresh --drop-state a --drop-state b/n",
             "cofferdam savepoint p.toml --to s",
@@ -216,8 +339,12 @@ mod tests {
             "cofferdam run p.toml --drop-state count",
             "cofferdam run p.toml --from latest --allow-rewind",
             "cofferdam savepoint",
+            "cofferdam plan",
             "cofferdam -q -v build",
             "cofferdam run p --parallelism 0",
+            "cofferdam state get p count key",
+            "cofferdam state export p count/n",
+            "cofferdam checkpoint verify p 3 --all",
         ] {
             assert_eq!(parse(wrong).expect_err(wrong).exit_code(), 2);
         }

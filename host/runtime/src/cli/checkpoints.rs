@@ -89,7 +89,7 @@ pub(super) struct FileDetail {
 pub(super) fn list(arguments: &ListArguments, terminal: &Terminal) -> Result<Exit, Failure> {
     let list = stored::checkpoints(&storage_of(&arguments.path)?)?;
     let value = json!({ "event": "checkpoint-list", "list": list });
-    terminal.result(&value, |paint| list_text(&list, paint));
+    terminal.result(&value, |paint| list_text(&list, paint))?;
     Ok(if list.checkpoints.iter().any(|checkpoint| checkpoint.damage.is_some()) { Exit::Storage } else { Exit::Done })
 }
 
@@ -97,12 +97,12 @@ pub(super) fn list(arguments: &ListArguments, terminal: &Terminal) -> Result<Exi
 pub(super) fn show(arguments: &ShowArguments, terminal: &Terminal) -> Result<Exit, Failure> {
     let detail = stored::checkpoint(&storage_of(&arguments.path)?, arguments.id)?;
     let value = json!({ "event": "checkpoint-detail", "detail": detail });
-    terminal.result(&value, |paint| detail_text(&detail, paint));
+    terminal.result(&value, |paint| detail_text(&detail, paint))?;
     Ok(if detail.is_damaged() { Exit::Storage } else { Exit::Done })
 }
 
 /// A folder is the storage itself; a file is a pipeline that names its storage.
-fn storage_of(path: &Path) -> Result<PathBuf, Failure> {
+pub(super) fn storage_of(path: &Path) -> Result<PathBuf, Failure> {
     if path.is_dir() { Ok(path.to_owned()) } else { Ok(PipelineFile::load(path)?.checkpoint.storage) }
 }
 
@@ -113,7 +113,7 @@ impl CheckpointDetail {
 }
 
 /// Renders a moment as `2026-01-31 12:00:00 UTC`.
-fn moment(ms: i64) -> String {
+pub(super) fn moment(ms: i64) -> String {
     let time = UNIX_EPOCH.checked_add(Duration::from_millis(u64::try_from(ms).unwrap_or(0)));
     match time {
         // The formatter takes no year after 9999.

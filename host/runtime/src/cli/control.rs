@@ -75,7 +75,7 @@ fn ask(path: &Path, request: &Request, terminal: &Terminal) -> Result<Exit, Fail
             Answer::Error { code, message } => {
                 return Err(Failure::new(exit(code), Diagnostic::new(stable(code), message.clone())));
             }
-            _ => terminal.result(&answer, |paint| text(&answer, paint)),
+            _ => terminal.result(&answer, |paint| text(&answer, paint))?,
         }
         if !matches!((&answer, request), (Answer::Savepoint { .. }, Request::Stop { .. } | Request::Drain { .. })) {
             return Ok(Exit::Done);

@@ -28,7 +28,8 @@ pub(super) fn execute(
 ) -> Result<(), Failure> {
     let definition = wiring::definition(prepared)?;
     let (controls, receiver) = interrupts.hand_over();
-    let storage = open(&prepared.file.checkpoint.storage)?;
+    let checkpoint = &prepared.file.checkpoint;
+    let storage = open(&checkpoint.storage)?.with_compression(checkpoint.compression);
     let adopted = match &options.from {
         Some(from) => from.adopt(&storage, &definition, options.fresh, terminal)?,
         None => false,

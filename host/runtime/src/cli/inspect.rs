@@ -42,7 +42,7 @@ pub(super) fn inspect(arguments: &InspectArguments, terminal: &Terminal) -> Resu
     let (summary, descriptor) = (&component.summary, component.loaded.descriptor());
     let file = path.display().to_string();
     let inspection = Inspection { event: "component", file: file.clone(), summary, descriptor, keyed: descriptor.is_keyed() };
-    terminal.result(&inspection, |paint| text(&file, summary, descriptor, paint));
+    terminal.result(&inspection, |paint| text(&file, summary, descriptor, paint))?;
     Ok(Exit::Done)
 }
 

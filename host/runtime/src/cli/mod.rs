@@ -1,6 +1,7 @@
 //! Verbs, options and exit codes. What a verb does lives in the library; this only asks and shows.
 
 mod arguments;
+mod changes;
 mod checkpoints;
 mod control;
 mod diagnostics;
@@ -13,17 +14,20 @@ mod observe;
 mod plan;
 mod progress;
 mod run;
+mod state;
 mod stored;
 mod terminal;
+mod upkeep;
 mod usage;
 mod verbs;
 mod wiring;
+mod work;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use arguments::{Arguments, CheckpointVerb, Verb};
+use arguments::{Arguments, CheckpointVerb, StateVerb, Verb};
 use failure::Failure;
 use interrupt::Interrupts;
 use terminal::Terminal;
@@ -74,11 +78,19 @@ fn dispatch(verb: Verb, terminal: &Terminal, interrupts: &Interrupts) -> Result<
         Verb::Build(arguments) => verbs::build(&arguments, terminal),
         Verb::Inspect(arguments) => inspect::inspect(&arguments, terminal),
         Verb::Check(arguments) => run::check(&arguments, terminal),
+        Verb::Plan(arguments) => changes::plan(&arguments, terminal),
         Verb::Run(arguments) => run::run(&arguments, terminal, interrupts),
         Verb::Savepoint(arguments) => control::savepoint(&arguments, terminal),
         Verb::Stop(arguments) => control::stop(&arguments, terminal),
         Verb::Drain(arguments) => control::drain(&arguments, terminal),
         Verb::Checkpoint(CheckpointVerb::List(arguments)) => checkpoints::list(&arguments, terminal),
         Verb::Checkpoint(CheckpointVerb::Show(arguments)) => checkpoints::show(&arguments, terminal),
+        Verb::Checkpoint(CheckpointVerb::Diff(arguments)) => upkeep::diff(&arguments, terminal),
+        Verb::Checkpoint(CheckpointVerb::Verify(arguments)) => upkeep::verify(&arguments, terminal),
+        Verb::Checkpoint(CheckpointVerb::Gc(arguments)) => upkeep::gc(&arguments, terminal),
+        Verb::State(StateVerb::Ls(arguments)) => state::ls(&arguments, terminal),
+        Verb::State(StateVerb::Get(arguments)) => state::get(&arguments, terminal),
+        Verb::State(StateVerb::Scan(arguments)) => state::scan(&arguments, terminal),
+        Verb::State(StateVerb::Export(arguments)) => state::export(&arguments, terminal),
     }
 }

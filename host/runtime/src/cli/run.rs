@@ -46,7 +46,7 @@ pub(super) struct StartOptions {
 /// Shows the plan of a pipeline that could run.
 pub(super) fn check(arguments: &CheckArguments, terminal: &Terminal) -> Result<Exit, Failure> {
     let prepared = prepare(&arguments.file, &arguments.prepare, terminal)?;
-    terminal.result(&prepared.plan, |paint| prepared.plan.text(paint));
+    terminal.result(&prepared.plan, |paint| prepared.plan.text(paint))?;
     Ok(Exit::Done)
 }
 
@@ -99,7 +99,7 @@ fn refuse_console(file: &PipelineFile) -> Result<(), Diagnostic> {
 }
 
 /// Reads a pipeline file and all that it names; builds crates that have changed, unless that is not wanted.
-fn prepare(path: &std::path::Path, arguments: &PrepareArguments, terminal: &Terminal) -> Result<Prepared, Failure> {
+pub(super) fn prepare(path: &std::path::Path, arguments: &PrepareArguments, terminal: &Terminal) -> Result<Prepared, Failure> {
     let mut file = PipelineFile::load(path)?;
     if let Some(parallelism) = arguments.parallelism {
         let most = file.max_parallelism.get();

@@ -1,10 +1,12 @@
 //! Where output goes: results to standard output, everything else to standard error, and how it is coloured.
 
 use std::fmt;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 
+use cofferdam::config::Diagnostic;
 use serde::Serialize;
 
+use super::Exit;
 use super::arguments::{Color, Global, OutputFormat};
 use super::diagnostics;
 use super::failure::Failure;
@@ -72,19 +74,25 @@ impl Terminal {
         self.err
     }
 
-    /// Prints a result: as text, or as one line of JSON.
-    pub(crate) fn result<T: Serialize>(&self, value: &T, text: impl FnOnce(Paint) -> String) {
-        if self.is_json() {
-            self.json(value);
-        } else {
-            print(&mut io::stdout().lock(), &text(self.out));
-        }
+    /// Prints a result: as text, or as one line of JSON. A reader that has gone away (`| head`) is no failure of ours.
+    ///
+    /// # Errors
+    /// A failure if standard output cannot be written: a full disk, say.
+    pub(crate) fn result<T: Serialize>(&self, value: &T, text: impl FnOnce(Paint) -> String) -> Result<(), Failure> {
+        let mut lines = self.lines();
+        lines.line(value, text)?;
+        lines.end()
     }
 
-    /// Prints one line of JSON to standard output.
+    /// Begins a result of many lines.
+    pub(crate) fn lines(&self) -> Lines {
+        let terminal = *self;
+        Lines { terminal, out: BufWriter::new(Box::new(io::stdout().lock())) }
+    }
+
+    /// Prints one line of JSON to standard output, if that can be written.
     pub(crate) fn json<T: Serialize>(&self, value: &T) {
-        let line = serde_json::to_string(value).expect("what is printed has string keys only");
-        print(&mut io::stdout().lock(), &line);
+        print(&mut io::stdout().lock(), &to_json(value));
     }
 
     /// Tells what is going on; not with `--quiet` and not as JSON.
@@ -102,16 +110,58 @@ impl Terminal {
     /// Shows why a command failed.
     pub(crate) fn failure(&self, failure: &Failure) {
         for problem in &failure.problems {
-            if self.is_json() {
-                self.json(&diagnostics::json(problem));
-            } else {
+            // Where standard output cannot be written, the failure may be just that.
+            let told = self.is_json() && self.result(&diagnostics::json(problem), |_| String::new()).is_ok();
+            if !told {
                 self.complain(&diagnostics::text(problem, self.err));
             }
         }
     }
 }
 
-/// Prints text with a newline. A reader that has gone away (`| head`) is no failure of ours.
+/// A result of many lines on standard output.
+pub(crate) struct Lines {
+    terminal: Terminal,
+    out: BufWriter<Box<dyn Write>>,
+}
+
+impl Lines {
+    /// Prints a line, or as much text as there is. Returns whether anybody still reads.
+    ///
+    /// # Errors
+    /// A failure if standard output cannot be written.
+    pub(crate) fn line<T: Serialize>(&mut self, value: &T, text: impl FnOnce(Paint) -> String) -> Result<bool, Failure> {
+        let line = if self.terminal.is_json() { to_json(value) } else { text(self.terminal.out) };
+        let written = writeln!(self.out, "{}", line.strip_suffix('\n').unwrap_or(&line));
+        is_read(written)
+    }
+
+    /// Writes what is left.
+    ///
+    /// # Errors
+    /// A failure if standard output cannot be written.
+    pub(crate) fn end(mut self) -> Result<(), Failure> {
+        is_read(self.out.flush()).map(drop)
+    }
+}
+
+/// Tells a reader that has gone away from an output that cannot be written.
+fn is_read(written: io::Result<()>) -> Result<bool, Failure> {
+    match written {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => {
+            let message = format!("standard output cannot be written: {error}");
+            Err(Failure::new(Exit::Environment, Diagnostic::new("output-unwritable", message)))
+        }
+    }
+}
+
+fn to_json<T: Serialize>(value: &T) -> String {
+    serde_json::to_string(value).expect("what is printed has string keys only")
+}
+
+/// Prints text with a newline: what nobody can read is no failure of ours.
 fn print(out: &mut dyn Write, text: &str) {
     let text = text.strip_suffix('\n').unwrap_or(text);
     if writeln!(out, "{text}").and_then(|()| out.flush()).is_err() {

@@ -33,7 +33,7 @@ pub(super) fn new(arguments: &NewArguments, terminal: &Terminal) -> Result<Exit,
             let _ = writeln!(text, "  {}", file.display());
         }
         text + &format!("next: cd {shown} && cargo test && cofferdam run pipeline.toml\n")
-    });
+    })?;
     Ok(Exit::Done)
 }
 
@@ -44,7 +44,7 @@ pub(super) fn build(arguments: &BuildArguments, terminal: &Terminal) -> Result<E
     for path in &arguments.paths {
         for result in build_path(path, options)? {
             match result {
-                Ok(built) => terminal.result(&built_json(&built), |paint| built_text(&built, paint)),
+                Ok(built) => terminal.result(&built_json(&built), |paint| built_text(&built, paint))?,
                 Err(error) => {
                     let new = Failure::from(error);
                     match &mut failed {

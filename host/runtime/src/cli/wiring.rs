@@ -137,6 +137,8 @@ pub(super) fn definition(prepared: &Prepared) -> Result<JobDefinition, Failure> 
     definition.digests =
         prepared.components.iter().map(|(id, component)| (id.clone(), component.summary.digest.clone())).collect();
     definition.local_dir = Some(file.checkpoint.storage.join(LOCAL_DIR));
+    definition.imports =
+        prepared.components.iter().map(|(id, component)| (id.clone(), component.summary.imports.clone())).collect();
     definition.engine = format!("cofferdam {}; {}", env!("CARGO_PKG_VERSION"), SandboxEngine::semantics());
     Ok(definition)
 }

@@ -7,9 +7,20 @@ use toml::de::DeValue;
 
 use super::diagnostic::Problems;
 use super::section::Section;
+use crate::storage::Compression;
 
-pub(super) const KEYS: &[&str] =
-    &["interval", "mode", "timeout", "min-pause", "max-concurrent", "tolerable-failures", "retention", "storage", "unaligned"];
+pub(super) const KEYS: &[&str] = &[
+    "interval",
+    "mode",
+    "timeout",
+    "min-pause",
+    "max-concurrent",
+    "tolerable-failures",
+    "retention",
+    "storage",
+    "compression",
+    "unaligned",
+];
 pub(super) const RETENTION_KEYS: &[&str] = &["keep", "on-cancel"];
 
 const DAY_MS: u64 = 24 * 3600 * 1000;
@@ -33,6 +44,8 @@ pub struct CheckpointOptions {
     pub retain_on_cancel: bool,
     /// The job's directory.
     pub storage: PathBuf,
+    /// What new files of state are compressed with.
+    pub compression: Compression,
 }
 
 impl CheckpointOptions {
@@ -47,6 +60,7 @@ impl CheckpointOptions {
             keep: 3,
             retain_on_cancel: true,
             storage: base_dir.join(".cofferdam").join(pipeline),
+            compression: Compression::default(),
         }
     }
 
@@ -68,6 +82,10 @@ impl CheckpointOptions {
             max_concurrent,
             tolerable_failures: small(section.integer("tolerable-failures", 0..=1_000_000, problems), self.tolerable_failures),
             storage: storage(section, base_dir, problems).unwrap_or(self.storage),
+            compression: section
+                .word("compression", Compression::NAMES, problems)
+                .and_then(|word| Compression::from_name(word.value))
+                .unwrap_or(self.compression),
             ..self
         };
         options.read_retention(section, problems);

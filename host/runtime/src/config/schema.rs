@@ -147,7 +147,7 @@ fn sorted_text(mut keys: Vec<String>) -> Vec<String> {
     keys
 }
 
-fn sorted<'a>(mut keys: Vec<&'a str>) -> Vec<&'a str> {
+fn sorted(mut keys: Vec<&str>) -> Vec<&str> {
     keys.sort_unstable();
     keys
 }
@@ -203,19 +203,19 @@ fn defaults_of_options_that_may_be_left_out_are_those_of_the_code() {
         ByteSize, DELIMITER, Distribution, EVENT_TIME_START, EVENT_TIME_STEP, HumanDuration, KeyFormat, LINE_BYTES_MAX,
         PART_BYTES, PAYLOAD_BYTES, StartTime, TimeUnit,
     };
-    fn is<T: serde::de::DeserializeOwned + PartialEq + std::fmt::Debug>(connector: &str, key: &str, code: T) {
+    fn is<T: serde::de::DeserializeOwned + PartialEq + std::fmt::Debug>(connector: &str, key: &str, code: &T) {
         let default = &schema()["$defs"][connector]["properties"][key]["default"];
-        assert_eq!(serde_json::from_value::<T>(default.clone()).unwrap(), code, "{key}");
+        assert_eq!(serde_json::from_value::<T>(default.clone()).unwrap(), *code, "{key}");
     }
-    is("source-files", "event-time-unit", TimeUnit::default());
-    is("source-files", "max-line-bytes", LINE_BYTES_MAX);
-    is("source-files", "delimiter", DELIMITER);
-    is("source-generator", "distribution", Distribution::default());
-    is("source-generator", "key-format", KeyFormat::default());
-    is::<ByteSize>("source-generator", "payload-bytes", PAYLOAD_BYTES);
-    is::<StartTime>("source-generator", "event-time-start", EVENT_TIME_START);
-    is::<HumanDuration>("source-generator", "event-time-step", EVENT_TIME_STEP);
-    is("sink-files", "part-bytes", PART_BYTES);
+    is("source-files", "event-time-unit", &TimeUnit::default());
+    is("source-files", "max-line-bytes", &LINE_BYTES_MAX);
+    is("source-files", "delimiter", &DELIMITER);
+    is("source-generator", "distribution", &Distribution::default());
+    is("source-generator", "key-format", &KeyFormat::default());
+    is::<ByteSize>("source-generator", "payload-bytes", &PAYLOAD_BYTES);
+    is::<StartTime>("source-generator", "event-time-start", &EVENT_TIME_START);
+    is::<HumanDuration>("source-generator", "event-time-step", &EVENT_TIME_STEP);
+    is("sink-files", "part-bytes", &PART_BYTES);
 }
 
 #[test]
@@ -256,6 +256,8 @@ fn words_and_defaults_of_the_schema_are_those_of_the_parser() {
     assert_eq!(duration("timeout"), checkpoint.timeout_ms);
     assert_eq!(duration("min-pause"), checkpoint.min_pause_ms);
     assert_eq!(default("max-concurrent"), checkpoint.max_concurrent);
+    assert_eq!(at("/properties/checkpoint/properties/compression/enum"), serde_json::json!(crate::storage::Compression::NAMES));
+    assert_eq!(crate::storage::Compression::from_name(default("compression").as_str().unwrap()), Some(checkpoint.compression));
     assert_eq!(default("tolerable-failures"), checkpoint.tolerable_failures);
     assert_eq!(default("retention/properties/keep"), checkpoint.keep);
 }

@@ -4,6 +4,7 @@ use cofferdam_dataflow::graph::spec::Partition;
 use cofferdam_dataflow::guest::InputPort;
 
 use super::*;
+use crate::storage::Compression;
 
 const WORD_COUNT: &str = r#"[pipeline]
 name = "word-count"
@@ -105,8 +106,15 @@ fn a_file_with_names_alone_gets_the_defaults() {
         keep: 3,
         retain_on_cancel: true,
         storage: "/jobs/.cofferdam/p".into(),
+        compression: Compression::Lz4,
     };
     assert_eq!(file.checkpoint, checkpoint);
+    let with = |keys: &str| parse(&WORD_COUNT.replace("interval = \"1s\"", keys));
+    for (name, compression) in [("none", Compression::None), ("lz4", Compression::Lz4), ("zstd", Compression::Zstd)] {
+        assert_eq!(with(&format!("compression='{name}'")).unwrap().checkpoint.compression, compression);
+    }
+    let wrong = rendered(&with("compression='gzip'").unwrap_err());
+    assert!(wrong[0].contains("bad-value") && wrong[0].contains("\"zstd\""), "{wrong:?}");
     assert_eq!(file.parallelism, 1);
     let off = parse(
         "[pipeline]\nname='p'\n[checkpoint]\ninterval='off'\n[source.a]\nconnector='generator'\n[sink.b]\nconnector='console'\ninput='a'",

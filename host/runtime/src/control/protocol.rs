@@ -43,9 +43,9 @@ pub enum Request {
 #[non_exhaustive]
 pub enum Answer {
     /// How the job is. The last answer to `status`.
-    Status(Status),
+    Status(Box<Status>),
     /// The request is under way; about once a second.
-    Waiting(Status),
+    Waiting(Box<Status>),
     /// A savepoint exists. The last answer to `savepoint`; for others, the end follows.
     Savepoint {
         /// Its id.

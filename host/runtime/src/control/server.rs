@@ -179,7 +179,7 @@ impl Shared {
     fn begin(&self, number: u64, request: Request) -> Result<bool, Answer> {
         let order = |request, to| self.target(to).map(|target| SavepointOrder { request, target });
         let made = match request {
-            Request::Status {} => Err(Answer::Status(self.status(&self.state()))),
+            Request::Status {} => Err(Answer::Status(Box::new(self.status(&self.state())))),
             Request::Savepoint { to } => order(number, to).map(|order| (Control::Savepoint(order), false)),
             Request::Stop { savepoint: true, to } => order(number, to).map(|order| (Control::StopWithSavepoint(order), true)),
             Request::Drain { savepoint: true, to } => {
@@ -245,7 +245,7 @@ impl Shared {
             }
             if due <= Instant::now() {
                 due = Instant::now() + WAITING_EVERY;
-                say(&Answer::Waiting(status))?;
+                say(&Answer::Waiting(Box::new(status)))?;
             }
         }
     }

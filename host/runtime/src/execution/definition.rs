@@ -23,6 +23,8 @@ pub struct JobDefinition {
     pub parts: Vec<NodeParts>,
     /// The digest of each operator's component.
     pub digests: BTreeMap<OperatorId, String>,
+    /// The interfaces that each operator's component imports.
+    pub imports: BTreeMap<OperatorId, Vec<String>>,
     /// The engine's fingerprint, for the record.
     pub engine: String,
     /// When checkpoints are taken, and how many are kept.
@@ -83,7 +85,8 @@ impl JobDefinition {
     pub fn new(spec: JobSpec, parts: Vec<NodeParts>, checkpoint: CheckpointConfig) -> Result<Self, SpecError> {
         assert_eq!(spec.nodes.len(), parts.len(), "one part for each node");
         let plan = ExecutionPlan::new(&spec)?;
-        Ok(Self { spec, plan, parts, digests: BTreeMap::new(), engine: String::new(), checkpoint, local_dir: None })
+        let (digests, imports, engine, local_dir) = (BTreeMap::new(), BTreeMap::new(), String::new(), None);
+        Ok(Self { spec, plan, parts, digests, imports, engine, checkpoint, local_dir })
     }
 
     /// Whether the state of any operator is on disk.

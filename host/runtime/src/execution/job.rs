@@ -138,6 +138,7 @@ pub async fn execute(
         spec: definition.spec.clone(),
         plan: definition.plan.clone(),
         digests: definition.digests.clone(),
+        imports: definition.imports.clone(),
         engine: definition.engine.clone(),
         checkpoints: definition.checkpoint.clone(),
         restart: options.restart,

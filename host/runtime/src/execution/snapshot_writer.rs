@@ -197,7 +197,7 @@ impl<R: Fn(Written)> Writer<R> {
                 let file = self.storage.create_segment(snapshot.header.id).map_err(|error| error_text(&error))?;
                 let out = std::io::BufWriter::with_capacity(256 << 10, file);
                 let encoder = SegmentEncoder::new(out, snapshot.header.clone()).map_err(|error| error_text(&error))?;
-                none.insert(encoder)
+                none.insert(encoder.compressing(self.storage.compressor()))
             }
         };
         encoder.push(block).map_err(|error| error_text(&error))

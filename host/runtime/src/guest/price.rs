@@ -60,6 +60,11 @@ pub(super) fn read_skipped(elements: u32) -> u64 {
     u64::from(elements)
 }
 
+/// Returns the price of what a page walked over because it had expired.
+pub(super) fn read_passed_over(items: u64) -> u64 {
+    ITEM.saturating_mul(items)
+}
+
 /// Returns the price of handing a batch and its frame to the guest.
 pub(super) fn input(batch: &InputBatch<'_>, frame: &KeyedFrame<'_>) -> u64 {
     let mut crossing = batch.values.data().len()

@@ -17,17 +17,18 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cofferdam_dataflow::checkpoint::manifest::CheckpointManifest;
-use cofferdam_dataflow::checkpoint::segment::SegmentId;
+use cofferdam_dataflow::checkpoint::segment::{Compressor, SegmentId};
 use cofferdam_dataflow::checkpoint::storage::{
-    CheckpointStorage, Fence, NewSavepoint, SegmentFile, SegmentSource, StorageError, StorageErrorKind,
+    CheckpointStorage, Codecs, Fence, NewSavepoint, SegmentFile, SegmentSource, StorageError, StorageErrorKind,
 };
 use cofferdam_dataflow::ids::{Attempt, CheckpointId};
 
+use super::compression::{self, Compression};
 use super::files::{Files, HostFiles, ReadFile, WrittenFile};
 use super::mark;
 
@@ -51,6 +52,7 @@ pub struct LocalStorage {
     /// Held for life; `None` for reading only.
     lock: Option<File>,
     is_owner: bool,
+    compression: Compression,
 }
 
 impl LocalStorage {
@@ -62,7 +64,14 @@ impl LocalStorage {
         let mut builder = std::fs::DirBuilder::new();
         builder.recursive(true).mode(0o700).create(dir).map_err(|error| failed("create", dir, error))?;
         let lock = lock(dir)?;
-        let storage = Self { dir: dir.to_owned(), files: Arc::new(HostFiles), savepoint: None, lock: Some(lock), is_owner: true };
+        let storage = Self {
+            dir: dir.to_owned(),
+            files: Arc::new(HostFiles),
+            savepoint: None,
+            lock: Some(lock),
+            is_owner: true,
+            compression: Compression::default(),
+        };
         storage.prepare()?;
         // The directory's own name: without it, all that is synced below could vanish.
         let parent = dir.canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned));
@@ -78,7 +87,14 @@ impl LocalStorage {
     /// # Errors
     /// [`StorageError`] if the directory cannot be read.
     pub fn open_to_read(dir: &Path) -> Result<Self, StorageError> {
-        let mut storage = Self { dir: dir.to_owned(), files: Arc::new(HostFiles), savepoint: None, lock: None, is_owner: false };
+        let mut storage = Self {
+            dir: dir.to_owned(),
+            files: Arc::new(HostFiles),
+            savepoint: None,
+            lock: None,
+            is_owner: false,
+            compression: Compression::default(),
+        };
         storage.list(dir)?;
         if storage.exists(&dir.join(MANIFEST))? {
             let bytes = storage.read(&dir.join(MANIFEST), MANIFEST_BYTES_MAX)?;
@@ -92,9 +108,17 @@ impl LocalStorage {
     /// Uses a directory of other files than the host's. It is empty or was used so before.
     #[cfg(test)]
     pub(super) fn with_files(dir: &Path, files: Arc<dyn Files>) -> Result<Self, StorageError> {
-        let storage = Self { dir: dir.to_owned(), files, savepoint: None, lock: None, is_owner: true };
+        let storage =
+            Self { dir: dir.to_owned(), files, savepoint: None, lock: None, is_owner: true, compression: Compression::default() };
         storage.prepare()?;
         Ok(storage)
+    }
+
+    /// Compresses new segments in this way. Old ones are read whatever they were compressed with.
+    #[must_use]
+    pub fn with_compression(mut self, compression: Compression) -> Self {
+        self.compression = compression;
+        self
     }
 
     /// Returns the directory.
@@ -105,6 +129,51 @@ impl LocalStorage {
     /// Whether it holds the lock.
     pub fn is_locked(&self) -> bool {
         self.lock.is_some()
+    }
+
+    /// Returns the id of the process that holds the lock, as far as this host shows it. Asks without taking the lock, which could
+    /// be in the way of a host that starts; so this is for people, and nothing may be deleted for it.
+    ///
+    /// # Errors
+    /// [`StorageError`] if the directory cannot be read.
+    pub fn owner(&self) -> Result<Option<u32>, StorageError> {
+        let path = self.dir.join(LOCK);
+        let inode = match std::fs::metadata(&path) {
+            Ok(metadata) => format!(":{}", metadata.ino()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed("open", &path, error)),
+        };
+        // Such as "1: FLOCK  ADVISORY  WRITE 345 fe:01:786451 0 EOF". Not every system has it.
+        let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+        let mut fields = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let held = fields.find(|fields| fields.len() > 5 && fields[1] == "FLOCK" && fields[5].ends_with(&inode));
+        Ok(held.and_then(|fields| fields[4].parse().ok()))
+    }
+
+    /// Returns what [`CheckpointStorage::remove_leftovers`] would remove, as paths in the directory: files that are half written,
+    /// folders of checkpoints that have no manifest.
+    ///
+    /// # Errors
+    /// [`StorageError`] if the directory cannot be read.
+    pub fn leftovers(&self) -> Result<Vec<String>, StorageError> {
+        let mut found = Vec::new();
+        let mut half_written = |prefix: &str, dir: &Path| -> Result<(), StorageError> {
+            let names = self.list(dir)?.into_iter().filter(|name| name.ends_with(TEMPORARY));
+            found.extend(names.map(|name| format!("{prefix}{name}")));
+            Ok(())
+        };
+        half_written("", &self.dir)?;
+        half_written("segments/", &self.dir.join(SEGMENTS))?;
+        for id in self.checkpoint_dirs()? {
+            half_written(&format!("chk-{id}/"), &self.checkpoint_dir(id))?;
+        }
+        for id in self.checkpoint_dirs()? {
+            if !self.exists(&self.checkpoint_dir(id).join(MANIFEST))? {
+                found.push(format!("chk-{id}/"));
+            }
+        }
+        found.sort();
+        Ok(found)
     }
 
     fn prepare(&self) -> Result<(), StorageError> {
@@ -262,6 +331,10 @@ impl CheckpointStorage for LocalStorage {
         let file = self.files.create(&temporary).map_err(|error| failed("create", &temporary, error))?;
         let file = Some(BufWriter::with_capacity(256 << 10, file));
         Ok(Box::new(LocalSegment { files: Arc::clone(&self.files), path, temporary, file }))
+    }
+
+    fn compressor(&self) -> Box<dyn Compressor> {
+        self.compression.compressor()
     }
 
     fn open_segment(&self, id: SegmentId) -> Result<Box<dyn SegmentSource>, StorageError> {
@@ -508,5 +581,9 @@ impl SegmentSource for LocalSource {
 
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), StorageError> {
         self.file.read_exact_at(offset, buffer).map_err(|error| failed("read", &self.path, error))
+    }
+
+    fn codecs(&self) -> Codecs {
+        compression::codecs()
     }
 }

@@ -4,6 +4,9 @@
 //! disk can stand in for the real one. [`savepoint`] writes and reads the folders
 //! of savepoints, [`inspect`] reads checkpoints for people. docs/checkpoint-format.md has the layout.
 
+pub mod compression;
+#[cfg(test)]
+mod damage;
 pub mod files;
 pub mod inspect;
 pub mod local;
@@ -14,5 +17,6 @@ mod simulated;
 #[cfg(test)]
 mod tests;
 
+pub use compression::Compression;
 pub use local::LocalStorage;
 pub use savepoint::LocalSnapshot;

@@ -80,7 +80,10 @@ impl LocalStorage {
     /// Writes a savepoint's folder, which may be there if it is empty. Leaves nothing in it on an error.
     pub(super) fn write_savepoint(&self, savepoint: NewSavepoint<'_>) -> Result<(), StorageError> {
         let dir = Path::new(savepoint.path);
-        self.create_dirs(dir)?;
+        self.create_dirs(dir).inspect_err(|_| {
+            // As below; whatever is in it stays.
+            let _ = self.files.remove_dir(dir);
+        })?;
         if !self.list(dir)?.is_empty() {
             let message = format!("{} exists and is not empty", dir.display());
             return Err(StorageError::new(StorageErrorKind::Exists, message));

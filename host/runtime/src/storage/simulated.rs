@@ -125,6 +125,23 @@ impl SimulatedFiles {
         self.disk().names.keys().map(|path| path.display().to_string()).collect()
     }
 
+    /// Returns all files and what is in them.
+    pub(super) fn contents(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let disk = self.disk();
+        let content = |(path, node): (&PathBuf, &Node)| match node {
+            Node::File(index) => Some((path.clone(), disk.contents[*index].0.clone())),
+            Node::Dir => None,
+        };
+        disk.names.iter().filter_map(content).collect()
+    }
+
+    /// Replaces what is in a file.
+    pub(super) fn set(&self, path: &Path, bytes: &[u8]) {
+        let mut disk = self.disk();
+        let Some(Node::File(index)) = disk.names.get(path).copied() else { panic!("{} does not exist", path.display()) };
+        disk.contents[index].0 = bytes.to_vec();
+    }
+
     pub(super) fn corrupt(&self, path: &Path) {
         let mut disk = self.disk();
         let Some(Node::File(index)) = disk.names.get(path).copied() else { panic!("{} does not exist", path.display()) };

@@ -36,18 +36,26 @@ fn stopped() -> (Stage, BTreeMap<String, u64>) {
     (stage, counts)
 }
 
+/// Returns the number of the newest checkpoint in a job's directory; 0 if there is none.
+fn newest(job: &Path) -> u64 {
+    let whole = fs::read_dir(job).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.join("_manifest").exists());
+    whole.filter_map(|path| path.file_name()?.to_str()?.strip_prefix("chk-")?.parse().ok()).max().unwrap_or(0)
+}
+
 #[test]
 fn a_savepoint_is_taken_while_the_pipeline_runs_and_a_kill_goes_back_to_its_checkpoints() {
-    let (stage, counts, running) = running();
+    let (stage, counts, mut running) = running();
     let told = stage.verb(&["savepoint", "pipeline.toml"]);
     let first = told.ended("savepoint").clone();
     let path = stage.path(&format!("job/savepoints/savepoint-{}", first["id"]));
     assert_eq!(first["path"].as_str(), path.canonicalize().unwrap().to_str());
-    stage.verb(&["savepoint", "job", "--to", "saved"]).ended("savepoint");
+    let told = stage.verb(&["savepoint", "job", "--to", "saved"]);
+    let second = told.ended("savepoint")["id"].as_u64().unwrap();
     let shown = stage.verb(&["checkpoint", "show", "saved"]);
     assert_eq!(shown.code(), Some(0), "{}", shown.told());
     let taken = stage.verb(&["savepoint", "job", "--to", "saved"]);
     taken.failed(2, "error", "savepoint-exists");
+    assert!(running.wait_until(|| newest(&stage.path("job")) > second));
     running.kill();
     assert!(!stage.path("job/finished").exists(), "it was killed on its way");
     // Its own checkpoints are newer, and go on by themselves.

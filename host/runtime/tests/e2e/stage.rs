@@ -19,6 +19,7 @@ const CRATES: &[(&str, &str)] = &[
     ("word-count-split", "examples/word-count/split"),
     ("word-count-count", "examples/word-count/count"),
     ("running-total", "examples/running-total/total"),
+    ("price-rules", "examples/price-rules/enrich"),
     ("faulty", "host/runtime/tests/guests/faulty"),
     ("undeclared", "host/runtime/tests/guests/undeclared"),
 ];
@@ -81,12 +82,16 @@ impl Random {
 /// Returns the component of that name, built if it must be.
 pub(crate) fn component(name: &str) -> Vec<u8> {
     let (_, folder) = CRATES.iter().find(|(known, _)| *known == name).expect("a component of the list");
-    let folder = repository().join(folder).canonicalize().unwrap();
+    built(&repository().join(folder).canonicalize().unwrap(), name)
+}
+
+/// Returns the component of the crate in that folder, built if it must be.
+pub(crate) fn built(folder: &Path, name: &str) -> Vec<u8> {
     // Tests run in many processes: one builds, the others wait for it.
     let lock = File::create(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("build-{name}.lock"))).unwrap();
     lock.lock().unwrap();
     let mut build = Command::new(env!("CARGO_BIN_EXE_cofferdam"));
-    build.arg("build").arg(&folder).env("COFFERDAM_HOME", home());
+    build.arg("build").arg(folder).env("COFFERDAM_HOME", home());
     if std::env::var_os("COFFERDAM_GUEST_TOOLCHAIN").is_none()
         && let Some(prepared) = prepared_toolchain()
     {

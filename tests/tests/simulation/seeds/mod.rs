@@ -256,7 +256,7 @@ fn run(seed: u64, job: &impl Workload, random: &mut Random) -> Seen {
 /// Runs the job that a seed stands for: an even one is of a fixed shape, an odd one a random graph.
 fn run_seed(seed: u64) -> Seen {
     let mut random = Random::new(seed ^ 0x5eed);
-    if seed % 2 == 0 {
+    if seed.is_multiple_of(2) {
         let job = shapes::Job::random(&mut random);
         run(seed, &job, &mut random)
     } else {

@@ -22,6 +22,8 @@ mod command;
 mod pending;
 mod savepoint;
 #[cfg(test)]
+mod savepoint_tests;
+#[cfg(test)]
 pub(crate) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,7 +45,7 @@ use crate::graph::plan::ExecutionPlan;
 use crate::graph::spec::{JobSpec, NodeKind};
 use crate::ids::{Attempt, CheckpointId, OperatorId, SubtaskId, TaskIndex};
 use crate::key_group::MaxParallelism;
-use crate::snapshot::TaskSnapshot;
+use crate::snapshot::{TableId, TaskSnapshot};
 use crate::time::{MonotonicTime, ProcessingTime};
 
 /// How long the checkpoint of a job whose input has ended waits after it has failed, in milliseconds.
@@ -79,7 +81,7 @@ impl JobDescription {
                 NodeKind::Source => ManifestNodeKind::Source,
                 NodeKind::Operator(descriptor) => {
                     let digest = digests.get(&node.id).cloned().unwrap_or_default();
-                    ManifestNodeKind::Operator { digest, slots: descriptor.slots.clone() }
+                    ManifestNodeKind::Operator { digest, slots: descriptor.slots.clone(), imports: Vec::new() }
                 }
                 NodeKind::Sink => ManifestNodeKind::Sink,
             };
@@ -87,6 +89,17 @@ impl JobDescription {
         });
         let nodes = nodes.collect();
         Self { name: spec.name.clone(), engine: engine.into(), max_parallelism: spec.max_parallelism, nodes }
+    }
+
+    /// Adds what each operator's component imports.
+    #[must_use]
+    pub fn with_imports(mut self, all: &BTreeMap<OperatorId, Vec<String>>) -> Self {
+        for node in &mut self.nodes {
+            if let (ManifestNodeKind::Operator { imports, .. }, Some(known)) = (&mut node.kind, all.get(&node.id)) {
+                imports.clone_from(known);
+            }
+        }
+        self
     }
 }
 
@@ -199,6 +212,11 @@ impl Coordinator {
         let newest = recovery.newest.as_ref().map(|point| &point.manifest);
         self.parent = newest.map(|manifest| manifest.checkpoint);
         self.chains = newest.map(|manifest| manifest.state.clone()).unwrap_or_default();
+    }
+
+    /// The values of these tables have been brought to another schema: what is stored is no base for them any more.
+    pub fn migrated(&mut self, tables: &BTreeSet<TableId>) {
+        self.chains.forget(tables);
     }
 
     /// All tasks of an attempt run: checkpoints may be triggered.
@@ -449,7 +467,10 @@ impl Coordinator {
         self.export_what_is_ready(out);
         let Some(attempt) = self.attempt.filter(|_| self.completing.is_none()) else { return };
         let Some((checkpoint, pending)) = self.take_ready(Pending::is_checkpoint) else { return };
-        let manifest = pending.manifest(&self.job, checkpoint, attempt, (self.parent, &self.chains));
+        // A savepoint holds all state: what is not in it is empty, whatever the checkpoints before it hold.
+        let nothing = StateChains::default();
+        let chains = if pending.savepoint.is_some() { &nothing } else { &self.chains };
+        let manifest = pending.manifest(&self.job, checkpoint, attempt, (self.parent, chains));
         let stage = if pending.savepoint.is_some() {
             out.commands.extend(self.publish_savepoint(checkpoint, &pending, attempt));
             Stage::Exporting

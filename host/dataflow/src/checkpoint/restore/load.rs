@@ -63,7 +63,9 @@ impl TaskRestore {
         states: &mut BTreeMap<OperatorId, SubtaskState>,
         now: ProcessingTime,
     ) -> Result<(), LoadError> {
-        let begin = |part: &TableRestore| SlotRestore::new(part.slot, part.deal, part.was_ttl_ms, now);
+        let begin = |part: &TableRestore| {
+            SlotRestore::new(part.slot, part.deal, part.was_ttl_ms, now).rewritten(part.migration.is_some())
+        };
         let mut loading: BTreeMap<&TableId, SlotRestore> = self.tables.iter().map(|part| (&part.table, begin(part))).collect();
         let mut read: BTreeMap<(&TableId, KeyGroup), u64> = BTreeMap::new();
         let fail = |table: &TableId| {

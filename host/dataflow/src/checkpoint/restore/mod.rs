@@ -2,6 +2,7 @@
 //! units, splits are found by name, watermarks are the least of those that contribute.
 
 mod load;
+mod migration;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
@@ -9,8 +10,10 @@ pub(super) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 pub use load::LoadError;
+pub use migration::{Migration, SlotVerdict, compare_slots};
 
 use crate::checkpoint::chains::{Chain, StateChains};
 use crate::checkpoint::manifest::{CheckpointManifest, ManifestNode, ManifestNodeKind};
@@ -74,6 +77,8 @@ pub struct TableRestore {
     pub was_ttl_ms: u64,
     /// Key groups (for state of subtasks: the old subtasks) with state, and the segments to apply for each, oldest first.
     pub groups: BTreeMap<KeyGroup, Chain>,
+    /// Brings stored values to the slot's present schema. What is stored is then no base for increments.
+    pub migration: Option<Arc<Migration>>,
 }
 
 /// A checkpoint that this job cannot start from.
@@ -91,14 +96,15 @@ impl RestorePlan {
     ///
     /// # Errors
     /// [`Incompatible`] for a job of another name or number of key groups, state that nobody takes over, a slot whose
-    /// kind or codec has changed, and an operator that had finished in part and runs at another parallelism.
+    /// kind, codec or schema has changed beyond what can be migrated, and an operator that had finished in part and runs at
+    /// another parallelism.
     pub fn new(
         manifest: &CheckpointManifest,
         spec: &JobSpec,
         plan: &ExecutionPlan,
         digests: &BTreeMap<OperatorId, String>,
     ) -> Result<Self, Incompatible> {
-        let mut dealing = Dealing { manifest, spec, notices: Vec::new() };
+        let mut dealing = Dealing { manifest, spec, notices: Vec::new(), migrations: BTreeMap::new() };
         dealing.check_job()?;
         for node in &manifest.nodes {
             dealing.check_node(node, digests)?;
@@ -110,10 +116,17 @@ impl RestorePlan {
         let positions = dealing.positions()?;
         Ok(Self { checkpoint: manifest.checkpoint, tasks, positions, notices: dealing.notices })
     }
+
+    /// Returns the tables whose values are brought to another schema: the next checkpoint holds them in full.
+    pub fn migrated(&self) -> BTreeSet<TableId> {
+        let tables = self.tasks.iter().flat_map(|task| &task.tables).filter(|part| part.migration.is_some());
+        tables.map(|part| part.table.clone()).collect()
+    }
 }
 
 impl TaskRestore {
-    /// Reads all state of the task: hands encoded entries to `each`, in the order to apply them. Blocks.
+    /// Reads all state of the task: hands encoded entries to `each`, in the order to apply them, with values as the slot's
+    /// schema now says. Blocks.
     ///
     /// # Errors
     /// [`SegmentError`] if a segment is missing or damaged, or what `each` returned.
@@ -135,7 +148,19 @@ impl TaskRestore {
                     let what = format!("key group {} has a base after other sections", section.group.0);
                     return Err(SegmentError::Damaged { segment: reference.id, what }.into());
                 }
-                reader.read(section, |bytes| each(table, section.group, bytes))?;
+                let migration = self.tables.iter().find(|part| part.table == *table).and_then(|part| part.migration.as_ref());
+                let mut migrated = Vec::new();
+                reader.read(section, |bytes| match migration {
+                    None => each(table, section.group, bytes),
+                    Some(migration) => {
+                        migrated.clear();
+                        migration.apply(bytes, &mut migrated).map_err(|error| {
+                            let what = format!("slot \"{}\" of \"{}\": {error}", table.slot, table.operator);
+                            SegmentError::Damaged { segment: reference.id, what }
+                        })?;
+                        each(table, section.group, &migrated)
+                    }
+                })?;
             }
             if let Some(((table, group), _)) = wanted.iter().find(|(_, (_, found))| !found) {
                 let what = format!("it lacks key group {} of \"{}\" in \"{}\"", group.0, table.slot, table.operator);
@@ -157,6 +182,7 @@ struct Dealing<'a> {
     manifest: &'a CheckpointManifest,
     spec: &'a JobSpec,
     notices: Vec<String>,
+    migrations: BTreeMap<TableId, Arc<Migration>>,
 }
 
 impl Dealing<'_> {
@@ -224,14 +250,22 @@ impl Dealing<'_> {
             let (Some(was), Some(is)) = (was, is) else {
                 return self.refuse(format!("{what} has state in it and is not declared"));
             };
-            if was.kind != is.kind {
-                return self.refuse(format!("{what} was of kind {} and is of kind {}", was.kind.name(), is.kind.name()));
-            }
-            if was.codec != is.codec {
-                return self.refuse(format!("{what} was encoded as \"{}\" and is as \"{}\"", was.codec, is.codec));
-            }
-            if was.schema != is.schema {
-                self.notices.push(format!("{what} has another schema"));
+            match compare_slots(was, is) {
+                SlotVerdict::Same => {}
+                SlotVerdict::Unchecked => {
+                    self.notices.push(format!("{what} has a schema on one side only: its values are taken as they are"));
+                }
+                SlotVerdict::Compatible(changes) => {
+                    self.notices.push(format!("{what} has another schema: {}; its values stay as they are", changes.join(", ")));
+                }
+                SlotVerdict::Migrated(migration) => {
+                    let changes = migration.changes().join(", ");
+                    self.notices.push(format!("{what} is brought to its new schema: {changes}"));
+                    self.migrations.insert(table.clone(), Arc::new(migration));
+                }
+                SlotVerdict::Incompatible(reasons) => {
+                    return self.refuse(format!("{what} {}", reasons.join("; and it ")));
+                }
             }
             match (was.ttl_ms, is.ttl_ms) {
                 (0, 1..) => self.notices.push(format!("{what} has a time to live now, which begins with the restore")),
@@ -257,7 +291,8 @@ impl Dealing<'_> {
             let (deal, wanted) = deal(declared.kind, parallelism, task);
             let groups: BTreeMap<_, _> = groups.range(wanted).map(|(group, chain)| (*group, chain.clone())).collect();
             segments.extend(groups.values().flatten().map(|id| (*id, reference(&self.manifest.state, *id))));
-            tables.push(TableRestore { table: table.clone(), slot, deal, was_ttl_ms: was.ttl_ms, groups });
+            let migration = self.migrations.get(table).cloned();
+            tables.push(TableRestore { table: table.clone(), slot, deal, was_ttl_ms: was.ttl_ms, groups, migration });
         }
         Ok(TaskRestore { subtasks, tables, segments })
     }

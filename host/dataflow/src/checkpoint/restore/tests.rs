@@ -237,3 +237,118 @@ fn a_sink_with_open_transactions_cannot_vanish() {
     sink.part = SubtaskPart::Sink { transactions: vec![transaction] };
     assert!(dealt(&manifest, &without).unwrap_err().what.contains("sink \"out\" has state in it"));
 }
+
+/// A slot whose schema says what it held and what it holds.
+fn with_schema(mut spec: JobSpec, schema: &str) -> JobSpec {
+    let NodeKind::Operator(descriptor) = &mut spec.nodes[1].kind else { panic!() };
+    (descriptor.slots[0].codec, descriptor.slots[0].schema) = ("postcard".into(), schema.into());
+    spec
+}
+
+#[test]
+fn values_of_a_changed_schema_arrive_in_their_new_form() {
+    let storage = MemoryStorage::default();
+    let old = with_schema(job(16, 2), "1 T{gone:u8}");
+    let all = |checkpoint, kind| [write(&storage, checkpoint, 2, 0..8, kind), write(&storage, checkpoint, 3, 8..16, kind)];
+    let state = StateChains::default().advance(&all(1, SectionKind::Base), &[]).advance(&all(2, SectionKind::Delta), &[]);
+    let manifest = CheckpointManifest { state, ..manifest(&old) };
+    let new = with_schema(job(16, 3), "1 T{kept:u16=2a,also:bool=01}");
+    let plan = dealt(&manifest, &new).unwrap();
+    assert_eq!(
+        plan.notices,
+        ["slot \"n\" of \"count\" is brought to its new schema: T.gone removed, T.kept added with the default 42, \
+          T.also added with the default true"]
+    );
+    let table = TableId { operator: id("count"), slot: "n".into() };
+    assert_eq!(plan.migrated(), BTreeSet::from([table.clone()]));
+    let mut entries = 0;
+    for task in &plan.tasks {
+        task.read(&storage, |_, group, bytes| {
+            for entry in EntryReader::new(bytes) {
+                let key = group.0.to_be_bytes();
+                assert_eq!(entry, Ok(Entry::Put { key: &key, value: &[42, 1] }));
+                entries += 1;
+            }
+            Ok::<(), SegmentError>(())
+        })
+        .unwrap();
+    }
+    assert_eq!(entries, 32, "every group in the base and in the increment");
+    let mut chains = manifest.state.clone();
+    chains.forget(&plan.migrated());
+    assert_eq!((chains.tables().len(), chains.segments().len()), (0, 0), "what is stored is no base any more");
+}
+
+#[test]
+fn a_value_that_does_not_follow_its_schema_is_named() {
+    let storage = MemoryStorage::default();
+    let old = with_schema(job(16, 2), "1 T{gone:bool}");
+    let state = StateChains::default().advance(&[write(&storage, 7, 2, 3..4, SectionKind::Base)], &[]);
+    let manifest = CheckpointManifest { state, ..manifest(&old) };
+    let plan = dealt(&manifest, &with_schema(job(16, 2), "1 T{}")).unwrap();
+    let errors: Vec<_> = plan.tasks.iter().filter_map(|task| load(task, &storage).err()).collect();
+    let [error] = &errors[..] else { panic!("{errors:?}") };
+    let expected =
+        "slot \"n\" of \"count\": the value of key \"\\x00\\x03\" cannot be migrated: the value does not follow its schema";
+    assert!(error.to_string().contains(expected), "{error}");
+}
+
+/// What the comparison for people calls an obstacle is what a restore refuses, and nothing else.
+#[test]
+fn what_would_change_is_told_as_a_restore_decides() {
+    use crate::checkpoint::difference::{Difference, SlotChange};
+    let storage = MemoryStorage::default();
+    let old = with_schema(job(16, 2), "1 T{a:u8}");
+    let state = StateChains::default().advance(&[write(&storage, 1, 2, 0..8, SectionKind::Base)], &[]);
+    let mut manifest = CheckpointManifest { state, ..manifest(&old) };
+    let told = |manifest: &CheckpointManifest, spec: &JobSpec| {
+        let difference = Difference::new(manifest, &JobDescription::new(spec, "test", &BTreeMap::new()));
+        let restored = dealt(manifest, spec);
+        assert_eq!(difference.obstacles.is_empty(), restored.is_ok(), "{:?} and {:?}", difference.obstacles, restored.err());
+        difference
+    };
+    let whats = |difference: &Difference| -> Vec<String> { difference.obstacles.iter().map(|o| o.what.clone()).collect() };
+    let slot = |difference: &Difference| difference.nodes[1].slots[0].change.clone();
+    assert_eq!(slot(&told(&manifest, &old)), SlotChange::Same);
+    assert_eq!(
+        slot(&told(&manifest, &with_schema(job(16, 3), "1 T{a:u16}"))),
+        SlotChange::Migrated(vec!["T.a widened from u8 to u16".into()])
+    );
+    assert_eq!(slot(&told(&manifest, &with_schema(job(16, 2), ""))), SlotChange::Unchecked);
+    let worse = with_schema(job(32, 2), "1 T{a:bool,b:u8}");
+    assert_eq!(
+        whats(&told(&manifest, &worse)),
+        [
+            "max-parallelism was 16 and cannot become 32: keys would change their group",
+            "slot \"n\" of \"count\" cannot be migrated: T.a: was u8 and is bool",
+            "slot \"n\" of \"count\" cannot be migrated: T.b: is new and has no default",
+        ],
+        "all reasons are told"
+    );
+    let mut renamed = with_schema(job(16, 2), "1 T{a:u8}");
+    for (node, name) in [(0, "other"), (1, "total")] {
+        renamed.nodes[node].id = id(name);
+        renamed.nodes[node + 1].inputs[0].from = id(name);
+    }
+    let difference = told(&manifest, &renamed);
+    assert_eq!(
+        whats(&difference),
+        [
+            "source \"lines\" has state in the checkpoint and is not in the job",
+            "slot \"n\" of \"count\" has state in it and its operator is not in the job",
+        ]
+    );
+    assert!(difference.obstacles[1].remedy.contains("--drop-state count/n"));
+    assert_eq!(difference.nodes.iter().filter(|node| node.was.is_none()).count(), 2);
+    let mut undeclared = old.clone();
+    let NodeKind::Operator(descriptor) = &mut undeclared.nodes[1].kind else { panic!() };
+    descriptor.slots[0].name = "m".into();
+    let difference = told(&manifest, &undeclared);
+    let changes: Vec<_> = difference.nodes[1].slots.iter().map(|slot| slot.change.clone()).collect();
+    assert_eq!(changes, [SlotChange::New, SlotChange::Orphaned]);
+    manifest.subtasks.iter_mut().find(|subtask| subtask.id.operator == id("count")).unwrap().finished = true;
+    told(&manifest, &old);
+    assert_eq!(whats(&told(&manifest, &with_schema(job(16, 3), "1 T{a:u8}"))), ["1 of 2 subtasks of \"count\" had finished"]);
+    manifest.job = "else".into();
+    told(&manifest, &old);
+}

@@ -4,7 +4,7 @@
 //! nine bytes before it and the stored bytes.
 
 use super::BlockRef;
-use crate::checkpoint::storage::{SegmentSource, StorageError};
+use crate::checkpoint::storage::{Decompress, SegmentSource, StorageError};
 
 /// The largest block, in bytes of encoded entries.
 pub const BLOCK_BYTES_MAX: usize = 128 << 20;
@@ -12,15 +12,57 @@ pub const BLOCK_BYTES_MAX: usize = 128 << 20;
 pub(super) const HEAD_BYTES: usize = 13;
 const CODEC_NONE: u8 = 0;
 const CODEC_LZ4: u8 = 1;
+const CODEC_ZSTD: u8 = 2;
 /// No lz4 block expands further than this.
 const LZ4_RATIO_MAX: u64 = 256;
+/// No zstd frame that a storage may write expands further: a block of 128 KiB takes three bytes of header and one of content.
+const ZSTD_RATIO_MAX: u64 = 128 << 10;
+
+/// Compresses blocks, with one of the codecs that the format knows.
+pub trait Compressor: Send {
+    /// Returns the codec's number in the format.
+    fn codec(&self) -> u8;
+
+    /// Replaces `out` by the compressed `raw`. What is not shorter is not used. False if it could not be compressed.
+    fn compress(&mut self, raw: &[u8], out: &mut Vec<u8>) -> bool;
+}
+
+/// LZ4 blocks: the engine's own codec.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lz4;
+
+impl Compressor for Lz4 {
+    fn codec(&self) -> u8 {
+        CODEC_LZ4
+    }
+
+    fn compress(&mut self, raw: &[u8], out: &mut Vec<u8>) -> bool {
+        out.resize(lz4_flex::block::get_maximum_output_size(raw.len()), 0);
+        let compressed = lz4_flex::block::compress_into(raw, out).expect("the buffer holds the worst case");
+        out.truncate(compressed);
+        true
+    }
+}
+
+/// Stores blocks as they are.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Uncompressed;
+
+impl Compressor for Uncompressed {
+    fn codec(&self) -> u8 {
+        CODEC_NONE
+    }
+
+    fn compress(&mut self, _: &[u8], _: &mut Vec<u8>) -> bool {
+        false
+    }
+}
 
 /// Appends the block that holds `raw` to `out`. `scratch` is reused between calls.
-pub(super) fn encode(raw: &[u8], scratch: &mut Vec<u8>, out: &mut Vec<u8>) -> u32 {
+pub(super) fn encode(raw: &[u8], compressor: &mut dyn Compressor, scratch: &mut Vec<u8>, out: &mut Vec<u8>) -> u32 {
     let length = |bytes: usize| u32::try_from(bytes).expect("at most the largest block");
-    scratch.resize(lz4_flex::block::get_maximum_output_size(raw.len()), 0);
-    let compressed = lz4_flex::block::compress_into(raw, scratch).expect("the buffer holds the worst case");
-    let (codec, stored) = if compressed < raw.len() { (CODEC_LZ4, &scratch[..compressed]) } else { (CODEC_NONE, raw) };
+    let shrinks = compressor.compress(raw, scratch) && scratch.len() < raw.len();
+    let (codec, stored) = if shrinks { (compressor.codec(), scratch.as_slice()) } else { (CODEC_NONE, raw) };
     let start = out.len();
     out.extend_from_slice(&length(raw.len()).to_le_bytes());
     out.extend_from_slice(&length(stored.len()).to_le_bytes());
@@ -32,6 +74,7 @@ pub(super) fn encode(raw: &[u8], scratch: &mut Vec<u8>, out: &mut Vec<u8>) -> u3
 }
 
 /// Why a block cannot be read.
+#[derive(Debug)]
 pub(super) enum BlockFault {
     /// It is not what was written.
     Damaged(String),
@@ -60,13 +103,20 @@ pub(super) fn read(source: &dyn SegmentSource, place: BlockRef) -> Result<Vec<u8
             Ok(bytes)
         }
         CODEC_LZ4 if u64::from(raw_bytes) <= u64::from(stored_bytes) * LZ4_RATIO_MAX => {
-            let mut raw = vec![0; raw_bytes as usize];
-            match lz4_flex::block::decompress_into(stored, &mut raw) {
-                Ok(written) if written == raw.len() => Ok(raw),
-                Ok(_) | Err(_) => Err(damaged("it does not decompress to its length")),
-            }
+            let inflate: Decompress =
+                |stored, raw| lz4_flex::block::decompress_into(stored, raw).is_ok_and(|written| written == raw.len());
+            inflated(inflate, stored, raw_bytes).ok_or_else(|| damaged("it does not decompress to its length"))
         }
-        CODEC_NONE | CODEC_LZ4 => Err(damaged("its lengths do not fit its codec")),
+        CODEC_ZSTD if u64::from(raw_bytes) <= u64::from(stored_bytes) * ZSTD_RATIO_MAX => {
+            let inflate = source.codecs().zstd.ok_or_else(|| damaged("it is compressed with zstd, which this reader lacks"))?;
+            inflated(inflate, stored, raw_bytes).ok_or_else(|| damaged("it does not decompress to its length"))
+        }
+        CODEC_NONE | CODEC_LZ4 | CODEC_ZSTD => Err(damaged("its lengths do not fit its codec")),
         _ => Err(damaged("its codec is unknown")),
     }
+}
+
+fn inflated(inflate: Decompress, stored: &[u8], raw_bytes: u32) -> Option<Vec<u8>> {
+    let mut raw = vec![0; raw_bytes as usize];
+    inflate(stored, &mut raw).then_some(raw)
 }

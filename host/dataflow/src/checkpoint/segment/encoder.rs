@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::block::{self, BLOCK_BYTES_MAX};
+use super::block::{self, BLOCK_BYTES_MAX, Compressor, Lz4};
 use super::{BlockRef, ContentHash, MAGIC_END, MAGIC_START, SEGMENT_FORMAT, SectionInfo, SegmentHeader, SegmentInfo, SegmentRef};
 use crate::key_group::KeyGroup;
 use crate::snapshot::{SectionKind, StateBlock};
@@ -53,6 +53,7 @@ pub struct SegmentEncoder<W> {
     sections: BTreeMap<(u16, KeyGroup, u8), SectionInfo>,
     encoded: Vec<u8>,
     scratch: Vec<u8>,
+    compressor: Box<dyn Compressor>,
 }
 
 impl<W: Write> SegmentEncoder<W> {
@@ -75,9 +76,17 @@ impl<W: Write> SegmentEncoder<W> {
             sections: BTreeMap::new(),
             encoded: Vec::new(),
             scratch: Vec::new(),
+            compressor: Box::new(Lz4),
         };
         encoder.write(&bytes)?;
         Ok(encoder)
+    }
+
+    /// Compresses the blocks that follow in another way than with LZ4.
+    #[must_use]
+    pub fn compressing(mut self, compressor: Box<dyn Compressor>) -> Self {
+        self.compressor = compressor;
+        self
     }
 
     /// Adds a block.
@@ -94,7 +103,7 @@ impl<W: Write> SegmentEncoder<W> {
         }
         let mut encoded = std::mem::take(&mut self.encoded);
         encoded.clear();
-        let stored_bytes = block::encode(bytes, &mut self.scratch, &mut encoded);
+        let stored_bytes = block::encode(bytes, self.compressor.as_mut(), &mut self.scratch, &mut encoded);
         let place = BlockRef {
             offset: self.written,
             raw_bytes: u32::try_from(bytes.len()).expect("at most the largest block"),

@@ -6,6 +6,8 @@
 
 mod block;
 mod encoder;
+#[cfg(test)]
+pub(super) mod fuzz;
 mod reader;
 
 use std::fmt;
@@ -18,7 +20,7 @@ use crate::ids::{Attempt, CheckpointId, TaskIndex};
 use crate::key_group::KeyGroup;
 use crate::snapshot::{SectionKind, TableId};
 
-pub use block::BLOCK_BYTES_MAX;
+pub use block::{BLOCK_BYTES_MAX, Compressor, Lz4, Uncompressed};
 pub use encoder::{SegmentEncoder, SegmentWriteError};
 pub use reader::{SegmentReader, hash_source};
 

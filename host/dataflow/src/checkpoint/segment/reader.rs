@@ -8,7 +8,8 @@ use super::{
     TAIL_BYTES,
 };
 use crate::checkpoint::storage::{SegmentSource, StorageError};
-use crate::snapshot::SectionKind;
+use crate::key_group::KeyGroup;
+use crate::snapshot::{SectionKind, TableId};
 use crate::state::entry::{Entry, EntryReader};
 
 /// Magic, version, header length.
@@ -53,6 +54,15 @@ impl<S: SegmentSource> SegmentReader<S> {
     /// Returns its sections, ascending by table, group and rank.
     pub fn sections(&self) -> &[SectionInfo] {
         &self.sections
+    }
+
+    /// Returns what there is of a table's key group, in the order to apply it.
+    pub fn sections_of(&self, table: &TableId, group: KeyGroup) -> &[SectionInfo] {
+        let Some(table) = self.header.tables.iter().position(|listed| listed == table) else { return &[] };
+        let place = |section: &SectionInfo| (usize::from(section.table), section.group);
+        let start = self.sections.partition_point(|section| place(section) < (table, group));
+        let end = self.sections.partition_point(|section| place(section) <= (table, group));
+        &self.sections[start..end]
     }
 
     /// Reads a section, block by block: hands encoded entries, all of them checked, to `each`.
@@ -225,9 +235,7 @@ mod tests {
     use super::super::{SegmentEncoder, SegmentInfo};
     use super::*;
     use crate::ids::{Attempt, CheckpointId, OperatorId, TaskIndex};
-    use crate::key_group::KeyGroup;
-    use crate::snapshot::{SectionKind, StateBlock, TableId};
-    use crate::state::entry::Entry;
+    use crate::snapshot::StateBlock;
 
     fn block(table: u16, group: u16, keys: &[u8], value: &[u8]) -> StateBlock {
         let mut bytes = Vec::new();
@@ -323,6 +331,34 @@ mod tests {
         let delta = StateBlock { kind: SectionKind::Delta, ..block(0, 1, &[2], b"") };
         assert!(encoder.push(&delta).unwrap_err().to_string().contains("both base and delta"));
         assert!(encoder.push(&block(1, 1, &[1], b"")).unwrap_err().to_string().contains("table 1"));
+    }
+
+    #[test]
+    fn clears_come_before_a_delta_and_never_with_a_base() {
+        let of = |kind, entry: Entry<'_>| {
+            let mut bytes = Vec::new();
+            entry.encode(&mut bytes);
+            StateBlock { table: 0, group: KeyGroup(1), kind, entries: 1, bytes }
+        };
+        let clear = of(SectionKind::Clears, Entry::Clear { key: b"k" });
+        let delete = of(SectionKind::Delta, Entry::Delete { key: b"d" });
+        let (bytes, info) = segment(&[delete.clone(), clear.clone()]);
+        let read = read_all(&bytes, &info).unwrap();
+        assert_eq!(read, [(0, 1, vec![clear.bytes.clone()]), (0, 1, vec![delete.bytes])]);
+        let (bytes, info) = segment(&[block(0, 1, &[1], b""), clear]);
+        assert!(read_all(&bytes, &info).unwrap_err().to_string().contains("that it holds in full"));
+    }
+
+    #[test]
+    fn a_section_holds_only_what_its_kind_allows() {
+        use SectionKind::{Base, Clears, Delta};
+        let (put, delete, clear) = (Entry::Put { key: b"", value: b"" }, Entry::Delete { key: b"" }, Entry::Clear { key: b"" });
+        for (kind, entry) in [(Base, delete), (Base, clear), (Delta, clear), (Clears, put), (Clears, delete)] {
+            let mut bytes = Vec::new();
+            entry.encode(&mut bytes);
+            let (bytes, info) = segment(&[StateBlock { table: 0, group: KeyGroup(1), kind, entries: 1, bytes }]);
+            assert!(read_all(&bytes, &info).unwrap_err().to_string().contains("do not belong into its section"), "{kind:?}");
+        }
     }
 
     proptest! {

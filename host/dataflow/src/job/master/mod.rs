@@ -130,7 +130,7 @@ pub struct JobMaster {
 impl JobMaster {
     /// Returns the master of a job that has not started.
     pub fn new(setup: JobSetup) -> Self {
-        let description = JobDescription::new(&setup.spec, &setup.engine, &setup.digests);
+        let description = JobDescription::new(&setup.spec, &setup.engine, &setup.digests).with_imports(&setup.imports);
         let coordinator = Coordinator::new(setup.checkpoints.clone(), description, &setup.spec, &setup.plan);
         let restarts = Restarts::new(setup.restart.clone(), setup.seed);
         Self {
@@ -251,6 +251,7 @@ impl JobMaster {
         for notice in &restore.notices {
             self.report(JobReport::Notice(notice.clone()));
         }
+        self.coordinator.migrated(&restore.migrated());
         let commit = if point.committed { BTreeMap::new() } else { point.manifest.transactions() };
         let checkpoint = (!commit.is_empty()).then_some(point.manifest.checkpoint);
         self.commands.push(JobCommand::SettleSinks { attempt: recovery.attempt, checkpoint, commit });
@@ -435,19 +436,6 @@ impl JobMaster {
         }
     }
 
-    fn on_stop_checkpoint_failed(&mut self, problem: String, now: Now) {
-        let State::Running { attempt, stop } = &mut self.state else { return };
-        let attempt = *attempt;
-        if *stop == Stop::First {
-            *stop = Stop::Second;
-            let outputs = self.coordinator.request(CheckpointPurpose::Stop, None, now);
-            self.apply(outputs, now);
-        } else {
-            let end = JobEnd::Stopped { checkpoint: self.coordinator.newest(), problem: Some(problem) };
-            self.stop_tasks(attempt, Then::End(end));
-        }
-    }
-
     fn mark_finished(&mut self, checkpoint: CheckpointId, tasks: Option<Attempt>) {
         self.commands.push(JobCommand::MarkFinished { checkpoint });
         self.state = State::Finishing { checkpoint, tasks };
@@ -461,49 +449,6 @@ impl JobMaster {
             Some(attempt) => self.stop_tasks(attempt, Then::End(end)),
             None => self.end(end),
         }
-    }
-
-    fn on_wish(&mut self, wish: Wish, now: Now) {
-        match (&mut self.state, wish) {
-            (State::Running { stop, .. }, Wish::Stop) => {
-                if *stop == Stop::No {
-                    *stop = Stop::First;
-                    let outputs = self.coordinator.request(CheckpointPurpose::Stop, None, now);
-                    self.apply(outputs, now);
-                }
-            }
-            (&mut (State::Running { attempt, .. } | State::Starting { attempt, .. }), _) => {
-                let end = self.wished_end(wish);
-                self.stop_tasks(attempt, Then::End(end));
-            }
-            (State::Idle | State::Waiting { .. }, _) => {
-                self.wish = Some(wish);
-                self.end_as_wished();
-            }
-            (State::Recovering | State::Settling(..), _) => self.wish = Some(wish),
-            (State::Ending { then, .. }, _) => {
-                if matches!(then, Then::Restart { .. }) {
-                    self.wish = Some(wish);
-                }
-            }
-            // A job that has finished cannot be stopped any more.
-            (State::Finishing { .. } | State::Ended, _) => {}
-        }
-    }
-
-    fn wished_end(&self, wish: Wish) -> JobEnd {
-        let checkpoint = self.coordinator.newest();
-        match wish {
-            Wish::Stop => JobEnd::Stopped { checkpoint, problem: Some("the job was not running".into()) },
-            Wish::Cancel => JobEnd::Cancelled { checkpoint },
-        }
-    }
-
-    /// Ends a job without tasks if the user wanted that.
-    fn end_as_wished(&mut self) -> bool {
-        let Some(wish) = self.wish else { return false };
-        self.end(self.wished_end(wish));
-        true
     }
 
     /// The attempt, or the way to one, has failed. Further failures of the same attempt find another state.

@@ -1,4 +1,4 @@
-//! What people ask of a running job and wait for: savepoints, stops with a savepoint, drains.
+//! What people ask of a job: stops and cancellations; and what they wait for: savepoints, stops with a savepoint, drains.
 //!
 //! Until the savepoint of a stop exists, its failure is the attempt's: the request has failed and the job restarts. Once it
 //! exists the job ends, whatever happens: its output may have been committed in part, so it must not go on from an older
@@ -6,12 +6,68 @@
 
 use super::{
     Asked, CheckpointOutcome, CheckpointPurpose, Failure, FailureCause, JobCommand, JobEnd, JobFailure, JobMaster, JobReport,
-    Now, State, Stop, Then,
+    Now, State, Stop, Then, Wish,
 };
 use crate::checkpoint::coordinator::{Savepoint, SavepointOrder};
 use crate::ids::{Attempt, CheckpointId};
 
 impl JobMaster {
+    pub(super) fn on_wish(&mut self, wish: Wish, now: Now) {
+        match (&mut self.state, wish) {
+            (State::Running { stop, .. }, Wish::Stop) => {
+                if *stop == Stop::No {
+                    *stop = Stop::First;
+                    let outputs = self.coordinator.request(CheckpointPurpose::Stop, None, now);
+                    self.apply(outputs, now);
+                }
+            }
+            (&mut (State::Running { attempt, .. } | State::Starting { attempt, .. }), _) => {
+                let end = self.wished_end(wish);
+                self.stop_tasks(attempt, Then::End(end));
+            }
+            (State::Idle | State::Waiting { .. }, _) => {
+                self.wish = Some(wish);
+                self.end_as_wished();
+            }
+            (State::Recovering | State::Settling(..), _) => self.wish = Some(wish),
+            (State::Ending { then, .. }, _) => {
+                if matches!(then, Then::Restart { .. }) {
+                    self.wish = Some(wish);
+                }
+            }
+            // A job that has finished cannot be stopped any more.
+            (State::Finishing { .. } | State::Ended, _) => {}
+        }
+    }
+
+    pub(super) fn wished_end(&self, wish: Wish) -> JobEnd {
+        let checkpoint = self.coordinator.newest();
+        match wish {
+            Wish::Stop => JobEnd::Stopped { checkpoint, problem: Some("the job was not running".into()) },
+            Wish::Cancel => JobEnd::Cancelled { checkpoint },
+        }
+    }
+
+    /// Ends a job without tasks if the user wanted that.
+    pub(super) fn end_as_wished(&mut self) -> bool {
+        let Some(wish) = self.wish else { return false };
+        self.end(self.wished_end(wish));
+        true
+    }
+
+    pub(super) fn on_stop_checkpoint_failed(&mut self, problem: String, now: Now) {
+        let State::Running { attempt, stop } = &mut self.state else { return };
+        let attempt = *attempt;
+        if *stop == Stop::First {
+            *stop = Stop::Second;
+            let outputs = self.coordinator.request(CheckpointPurpose::Stop, None, now);
+            self.apply(outputs, now);
+        } else {
+            let end = JobEnd::Stopped { checkpoint: self.coordinator.newest(), problem: Some(problem) };
+            self.stop_tasks(attempt, Then::End(end));
+        }
+    }
+
     pub(super) fn on_savepoint_wanted(&mut self, order: SavepointOrder, now: Now) {
         match self.may_ask() {
             Ok(_) => {

@@ -17,6 +17,8 @@ pub struct JobSetup {
     pub plan: ExecutionPlan,
     /// The component of each operator that has one.
     pub digests: BTreeMap<OperatorId, String>,
+    /// The interfaces that each component imports.
+    pub imports: BTreeMap<OperatorId, Vec<String>>,
     /// The host, such as `cofferdam 0.1.0`.
     pub engine: String,
     /// How checkpoints are taken.

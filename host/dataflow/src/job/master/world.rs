@@ -89,6 +89,7 @@ pub(super) fn setup() -> JobSetup {
         plan: ExecutionPlan::new(&spec).unwrap(),
         spec,
         digests: BTreeMap::new(),
+        imports: BTreeMap::new(),
         engine: "test".into(),
         checkpoints,
         restart: RestartPolicy::default(),
@@ -301,18 +302,7 @@ impl World {
                 }
                 Ok(Some(JobEvent::ManifestPublished { checkpoint }))
             }
-            CheckpointCommand::PublishSavepoint { attempt, checkpoint, path, segments, bytes } => {
-                if self.strikes(Trouble::SaveFails) {
-                    let error = StorageError::new(StorageErrorKind::Full, "no space");
-                    return Ok(Some(JobEvent::SavepointFailed { checkpoint, error }));
-                }
-                self.step()?;
-                let savepoint = NewSavepoint { checkpoint, path: &path, segments: &segments, manifest: &bytes };
-                Ok(Some(match self.disk.storage.publish_savepoint(attempt, savepoint) {
-                    Ok(()) => JobEvent::SavepointPublished { checkpoint },
-                    Err(error) => JobEvent::SavepointFailed { checkpoint, error },
-                }))
-            }
+            command @ CheckpointCommand::PublishSavepoint { .. } => self.save(command),
             CheckpointCommand::DiscardSavepoint { path } => {
                 self.step()?;
                 self.disk.storage.delete_savepoint(&path).unwrap();
@@ -320,23 +310,7 @@ impl World {
             }
             CheckpointCommand::CommitSinks { attempt, checkpoint, transactions, savepoint } => {
                 self.disk.storage.check_fence(attempt).unwrap();
-                let cause = FailureCause::Connector { code: "io", message: "no".into(), transient: true };
-                if self.strikes(Trouble::CommitFails) {
-                    return Ok(Some(JobEvent::CommitFailed { checkpoint, cause }));
-                }
-                for transaction in transactions.values().flatten() {
-                    self.commit(transaction)?;
-                }
-                if self.strikes(Trouble::CommitLate) {
-                    return Ok(Some(JobEvent::CommitFailed { checkpoint, cause }));
-                }
-                self.step()?;
-                self.disk.storage.mark_committed(checkpoint).unwrap();
-                if let Some(path) = savepoint {
-                    self.step()?;
-                    self.disk.storage.mark_savepoint_committed(&path, checkpoint).unwrap();
-                }
-                Ok(Some(JobEvent::SinksCommitted { checkpoint }))
+                self.commit_all(checkpoint, &transactions, savepoint)
             }
             CheckpointCommand::NotifyCompleted { checkpoint } => {
                 self.prepared.retain(|prepared| *prepared > checkpoint);
@@ -362,6 +336,47 @@ impl World {
                 Ok(None)
             }
         }
+    }
+
+    fn save(&mut self, command: CheckpointCommand) -> Result<Option<JobEvent>, Killed> {
+        let CheckpointCommand::PublishSavepoint { attempt, checkpoint, path, segments, bytes } = command else {
+            return Ok(None);
+        };
+        if self.strikes(Trouble::SaveFails) {
+            let error = StorageError::new(StorageErrorKind::Full, "no space");
+            return Ok(Some(JobEvent::SavepointFailed { checkpoint, error }));
+        }
+        self.step()?;
+        let savepoint = NewSavepoint { checkpoint, path: &path, segments: &segments, manifest: &bytes };
+        Ok(Some(match self.disk.storage.publish_savepoint(attempt, savepoint) {
+            Ok(()) => JobEvent::SavepointPublished { checkpoint },
+            Err(error) => JobEvent::SavepointFailed { checkpoint, error },
+        }))
+    }
+
+    fn commit_all(
+        &mut self,
+        checkpoint: CheckpointId,
+        transactions: &BTreeMap<OperatorId, Vec<Transaction>>,
+        savepoint: Option<String>,
+    ) -> Result<Option<JobEvent>, Killed> {
+        let cause = FailureCause::Connector { code: "io", message: "no".into(), transient: true };
+        if self.strikes(Trouble::CommitFails) {
+            return Ok(Some(JobEvent::CommitFailed { checkpoint, cause }));
+        }
+        for transaction in transactions.values().flatten() {
+            self.commit(transaction)?;
+        }
+        if self.strikes(Trouble::CommitLate) {
+            return Ok(Some(JobEvent::CommitFailed { checkpoint, cause }));
+        }
+        self.step()?;
+        self.disk.storage.mark_committed(checkpoint).unwrap();
+        if let Some(path) = savepoint {
+            self.step()?;
+            self.disk.storage.mark_savepoint_committed(&path, checkpoint).unwrap();
+        }
+        Ok(Some(JobEvent::SinksCommitted { checkpoint }))
     }
 
     fn commit(&mut self, transaction: &Transaction) -> Result<(), Killed> {

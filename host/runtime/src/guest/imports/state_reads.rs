@@ -101,7 +101,7 @@ fn list(
     // What is skipped is walked over.
     call.pay(price::read_skipped(start))?;
     let page = read(&*call.reads, page_of(limit)).map_err(|error| call.refused(&error))?;
-    call.pay(price::read_page(page.len(), page.bytes()))?;
+    call.pay_page(page.len(), page.bytes())?;
     Ok((lower(page),))
 }
 
@@ -115,7 +115,7 @@ fn scan(
     let mut call = ReadCall::begin(&mut store, function, after.map_or(0, WasmList::len))?;
     let after = after.map(|after| after.as_le_slice(&*call.store).to_vec());
     let page = read(&*call.reads, after.as_deref(), page_of(limit)).map_err(|error| call.refused(&error))?;
-    call.pay(price::read_page(2 * page.keys.len(), page.keys.bytes() + page.values.bytes()))?;
+    call.pay_page(2 * page.keys.len(), page.keys.bytes() + page.values.bytes())?;
     Ok(((lower(page.keys), lower(page.values)),))
 }
 
@@ -124,6 +124,7 @@ struct ReadCall<'s, 'a> {
     store: &'s mut Store<'a>,
     reads: Rc<dyn StateReads>,
     function: &'static str,
+    passed_over: u64,
 }
 
 impl<'s, 'a> ReadCall<'s, 'a> {
@@ -137,7 +138,8 @@ impl<'s, 'a> ReadCall<'s, 'a> {
         if bytes as u64 > limit {
             return Err(HostTrap::ImportBytes { what: "a read of state", bytes, limit }.into());
         }
-        Ok(Self { store, reads, function })
+        let passed_over = reads.passed_over();
+        Ok(Self { store, reads, function, passed_over })
     }
 
     fn refused(&self, error: &impl std::fmt::Display) -> wasmtime::Error {
@@ -146,6 +148,12 @@ impl<'s, 'a> ReadCall<'s, 'a> {
 
     fn pay(&mut self, price: u64) -> wasmtime::Result<()> {
         charge(self.store, price)
+    }
+
+    /// Charges for a page, and for what was walked over on the way.
+    fn pay_page(&mut self, items: usize, bytes: usize) -> wasmtime::Result<()> {
+        let passed_over = self.reads.passed_over().saturating_sub(self.passed_over);
+        self.pay(price::read_page(items, bytes).saturating_add(price::read_passed_over(passed_over)))
     }
 
     fn rows(&self, rows: &Rows) -> Vec<u32> {

@@ -32,6 +32,8 @@ enum Action {
     /// The clock goes on.
     Wait(i64),
     Begin,
+    /// A savepoint, on which nothing builds: restored elsewhere, with so many subtasks.
+    BeginFull(u32),
     /// A subtask encodes a slice.
     Collect(u8, usize),
     Complete,
@@ -51,6 +53,7 @@ fn action() -> impl Strategy<Value = Action> {
         10 => prop::collection::vec(change(), 1..20).prop_map(Action::Call),
         3 => (1..60_i64).prop_map(Action::Wait),
         4 => Just(Action::Begin),
+        1 => (1..4_u32).prop_map(Action::BeginFull),
         6 => (any::<u8>(), 1..40_usize).prop_map(|(subtask, budget)| Action::Collect(subtask, budget)),
         3 => Just(Action::Complete),
         4 => any::<u8>().prop_map(Action::Confirm),
@@ -71,6 +74,9 @@ struct Pending {
     reference: Reference,
 }
 
+/// A savepoint in flight, and the parallelism that it is restored with.
+struct PendingFull(Pending, u32);
+
 struct World {
     storage: MemoryStorage,
     spec: JobSpec,
@@ -82,6 +88,7 @@ struct World {
     now: i64,
     writes: u64,
     pending: Vec<Pending>,
+    full: Vec<PendingFull>,
     last_id: u64,
     completed: Option<(CheckpointManifest, Reference, bool)>,
     /// The newest completed checkpoint of this attempt.
@@ -131,6 +138,7 @@ impl World {
             now: 1000,
             writes: 0,
             pending: vec![],
+            full: vec![],
             last_id: 0,
             completed: None,
             completed_id: None,
@@ -293,11 +301,32 @@ impl World {
         let mut state = self.states[subtask].borrow_mut();
         state.reap_some(budget);
         state.evict_some();
-        let pending = &mut self.pending;
+        let (pending, full) = (&mut self.pending, &mut self.full);
         state.collect_some(budget, &mut |id, block| {
-            let of = pending.iter_mut().find(|pending| pending.id == id).expect("no block of a dropped snapshot");
+            let mut all = pending.iter_mut().chain(full.iter_mut().map(|full| &mut full.0));
+            let of = all.find(|pending| pending.id == id).expect("no block of a dropped snapshot");
             of.blocks[subtask].push(block);
         });
+        drop(state);
+        self.compare_full();
+    }
+
+    /// Restores a savepoint that is whole, at another parallelism, and compares.
+    fn compare_full(&mut self) {
+        let is_whole = |full: &PendingFull| self.states.iter().all(|state| !state.borrow().is_collecting_for(full.0.id));
+        let Some(at) = self.full.iter().position(is_whole) else { return };
+        let PendingFull(pending, parallelism) = self.full.remove(at);
+        assert!(pending.blocks.iter().flatten().all(|block| block.kind == SectionKind::Base));
+        let manifest = self.manifest(&pending, &StateChains::default());
+        let mut restored = World { storage: self.storage.clone(), now: self.now, ..World::new() };
+        restored.completed = Some((manifest, pending.reference, self.has_ttl));
+        // With the other kind of backing.
+        let backing = match self.stores.is_empty() {
+            true => Backing::Store { memory_bytes: 0, keep: false },
+            false => Backing::Memory,
+        };
+        restored.restart(parallelism, self.has_ttl, backing);
+        restored.check();
     }
 
     /// Completes the newest snapshot and subsumes the older ones.
@@ -317,12 +346,19 @@ impl World {
         self.completed_stores(newest, &written);
         let empty = StateChains::default();
         let chains = self.completed.as_ref().map_or(&empty, |(manifest, ..)| &manifest.state);
-        let manifest = manifest(&self.spec);
-        let state = chains.advance(&written, &manifest.nodes);
-        let manifest = CheckpointManifest { checkpoint: newest, state, ..manifest };
-        let manifest = CheckpointManifest::decode(&manifest.encode()).unwrap();
+        let manifest = self.manifest(&pending, chains);
         self.completed = Some((manifest, pending.reference, self.has_ttl));
         self.completed_id = Some(newest);
+    }
+
+    /// Writes the segments of a snapshot and returns its manifest.
+    fn manifest(&self, pending: &Pending, chains: &StateChains) -> CheckpointManifest {
+        let blocks = (0..).zip(&pending.blocks);
+        let written: Vec<_> = blocks.filter_map(|(subtask, blocks)| self.write(pending.id, subtask, blocks)).collect();
+        let manifest = manifest(&self.spec);
+        let state = chains.advance(&written, &manifest.nodes);
+        let manifest = CheckpointManifest { checkpoint: pending.id, state, ..manifest };
+        CheckpointManifest::decode(&manifest.encode()).unwrap()
     }
 
     fn write(&self, checkpoint: CheckpointId, subtask: usize, blocks: &[StateBlock]) -> Option<SegmentInfo> {
@@ -339,6 +375,7 @@ impl World {
     fn restart(&mut self, parallelism: u32, has_ttl: bool, backing: Backing) {
         self.pending.clear();
         self.replace_stores(parallelism, backing);
+        self.full.clear();
         // The new tasks begin with that checkpoint; nobody tells them again.
         self.completed_id = None;
         self.spec = job(parallelism, has_ttl);
@@ -381,7 +418,14 @@ impl World {
                 let blocks = vec![vec![]; self.states.len()];
                 self.pending.push(Pending { id, blocks, reference: self.live.clone() });
             }
-            Action::Begin => {}
+            Action::BeginFull(parallelism) if self.full.len() < 2 => {
+                self.last_id += 1;
+                let id = CheckpointId(self.last_id);
+                self.states.iter().for_each(|state| state.borrow_mut().begin_snapshot(id, true));
+                let pending = Pending { id, blocks: vec![vec![]; self.states.len()], reference: self.live.clone() };
+                self.full.push(PendingFull(pending, *parallelism));
+            }
+            Action::Begin | Action::BeginFull(_) => {}
             Action::Collect(subtask, budget) => self.collect(self.nth(*subtask), *budget),
             Action::Complete => self.complete(),
             Action::Confirm(subtask) => {
