@@ -341,12 +341,10 @@ impl World {
         for older in self.pending.drain(..) {
             self.states.iter().for_each(|state| state.borrow_mut().drop_snapshot(older.id));
         }
-        let written: Vec<_> =
-            (0..).zip(&pending.blocks).filter_map(|(subtask, blocks)| self.write(newest, subtask, blocks)).collect();
-        self.completed_stores(newest, &written);
         let empty = StateChains::default();
         let chains = self.completed.as_ref().map_or(&empty, |(manifest, ..)| &manifest.state);
         let manifest = self.manifest(&pending, chains);
+        self.completed_stores(newest, &manifest.state);
         self.completed = Some((manifest, pending.reference, self.has_ttl));
         self.completed_id = Some(newest);
     }

@@ -7,9 +7,10 @@ use proptest::prelude::*;
 
 use super::{World, operator};
 use crate::checkpoint::apply::apply_segment;
-use crate::checkpoint::segment::{SegmentInfo, SegmentRef};
+use crate::checkpoint::chains::StateChains;
+use crate::checkpoint::segment::{SegmentId, SegmentRef};
 use crate::guest::StateKind;
-use crate::ids::CheckpointId;
+use crate::ids::{Attempt, CheckpointId, TaskIndex};
 use crate::state::SubtaskState;
 use crate::state::memory_store::MemoryStore;
 use crate::state::store::{StateStore, begin_apply, finish_apply};
@@ -42,10 +43,10 @@ pub(super) struct SubtaskStore {
 
 impl World {
     /// The stores hear of a completed checkpoint.
-    pub(super) fn completed_stores(&mut self, checkpoint: CheckpointId, written: &[SegmentInfo]) {
+    pub(super) fn completed_stores(&mut self, checkpoint: CheckpointId, chains: &StateChains) {
         for (subtask, store) in self.stores.iter_mut().enumerate() {
-            let segment = written.iter().map(|info| info.reference).find(|reference| reference.id.task.0 == subtask);
-            store.waiting.push_back((checkpoint, segment));
+            let id = SegmentId { checkpoint, attempt: Attempt(1), task: TaskIndex(subtask) };
+            store.waiting.push_back((checkpoint, chains.segment(id).copied()));
         }
     }
 
