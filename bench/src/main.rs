@@ -1,6 +1,7 @@
 //! Prints the figures of `docs/performance.md`: the same operators as wasm components and linked natively, in one run.
 
 mod boundary;
+mod disk;
 mod latency;
 mod measure;
 mod operators;
@@ -54,6 +55,9 @@ fn print(arguments: &Arguments) -> Result<()> {
     }
     if wanted("pause") {
         pause::print(&operators, arguments.millions * 1_000_000)?;
+    }
+    if wanted("disk") {
+        disk::print(&operators, arguments.millions * 1_000_000)?;
     }
     if wanted("state") {
         state::print(arguments.state_entries)?;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use cofferdam::connector::{
     ByteSize, ConnectorPlace, Distribution, GeneratorOptions, KeyFormat, Shape, SourceOptions, blackhole_sink, generator_source,
 };
-use cofferdam::execution::{JobDefinition, NodeParts};
+use cofferdam::execution::{JobDefinition, NodeParts, StateBackend};
 use cofferdam_dataflow::checkpoint::config::CheckpointConfig;
 use cofferdam_dataflow::connector::{SinkFactory, SourceFactory};
 use cofferdam_dataflow::graph::spec::{InputSpec, JobSpec, NodeKind, NodeSpec};
@@ -150,7 +150,16 @@ pub(crate) fn job(
     add("records", NodeKind::Source, NodeParts::Source { factory: source, watermarks: None })?;
     for (id, factory) in operators {
         let kind = NodeKind::Operator(factory.descriptor().clone());
-        add(id, kind, NodeParts::Operator { factory, limits: EffectLimits::default(), state_quota_bytes: 4 << 30 })?;
+        add(
+            id,
+            kind,
+            NodeParts::Operator {
+                factory,
+                limits: EffectLimits::default(),
+                state_quota_bytes: 4 << 30,
+                backend: StateBackend::Memory,
+            },
+        )?;
     }
     add("out", NodeKind::Sink, NodeParts::Sink { factory: sink })?;
     let spec = JobSpec { name: "bench".into(), max_parallelism: MaxParallelism::new(128).context("in range")?, nodes };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cofferdam::execution::{JobDefinition, NodeParts};
+use cofferdam::execution::{JobDefinition, NodeParts, StateBackend};
 use cofferdam_dataflow::checkpoint::config::CheckpointConfig;
 use cofferdam_dataflow::connector::{SinkFactory, SourceFactory};
 use cofferdam_dataflow::graph::spec::{InputSpec, JobSpec, NodeKind, NodeSpec, Partition, SpecError};
@@ -88,7 +88,12 @@ impl Graph {
         let kind = NodeKind::Operator(factory.descriptor().clone());
         self.nodes.push(NodeSpec { id: id(name), parallelism, kind, inputs: inputs(from) });
         let (limits, state_quota_bytes) = (EffectLimits::default(), 1 << 30);
-        self.parts.push(NodeParts::Operator { factory: Arc::new(factory), limits, state_quota_bytes });
+        self.parts.push(NodeParts::Operator {
+            factory: Arc::new(factory),
+            limits,
+            state_quota_bytes,
+            backend: StateBackend::Memory,
+        });
         self
     }
 

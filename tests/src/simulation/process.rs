@@ -421,6 +421,7 @@ impl Process {
         let capacity = |random: &mut Random| 1 + random.index(dials.channel_bytes);
         let channels = plan.channels.iter().map(|c| SimChannel::new(c.from.0, c.to.0, capacity(random))).collect();
         let parts = AttemptParts {
+            stores: None,
             attempt,
             storage: Arc::clone(&self.storage),
             restore: restore.map(|restore| *restore),
@@ -455,7 +456,7 @@ impl Process {
             match command {
                 TaskCommand::Completed(id) => self.events.push(Event::Completed(id, task)),
                 TaskCommand::Aborted(id) => self.events.push(Event::Aborted(id, task)),
-                TaskCommand::Trigger { .. } | TaskCommand::Drain => {}
+                TaskCommand::Trigger { .. } | TaskCommand::Drain | TaskCommand::Applied(_) | TaskCommand::Hold(_) => {}
             }
             state.command(command);
         }
@@ -503,6 +504,8 @@ impl Process {
             }
             TaskEvent::SnapshotBlock { checkpoint, block } => WriterMessage::Block { key: key(checkpoint), block },
             TaskEvent::SnapshotEncoded { checkpoint } => WriterMessage::End { key: key(checkpoint) },
+            // Nothing here has a store.
+            TaskEvent::MemoryPressure(_) => return,
             TaskEvent::EndOfData => {
                 return self.send_event(Sender::Task(index), at, JobEvent::TaskEndOfData { attempt, task });
             }

@@ -1,6 +1,7 @@
 //! Checkpoints: their files, when they are taken, and what is restored from them.
 
 pub mod adopt;
+pub mod apply;
 pub mod chains;
 pub mod config;
 pub mod contents;

@@ -40,7 +40,7 @@ impl SubtaskState {
             // Not in the frame: each change looks for itself.
             for (index, (row, op)) in update.rows.iter().zip(&update.ops).enumerate() {
                 let key = self.frame.table_key(*row as usize);
-                let known = table.find(key);
+                let known = table.load(key, &mut self.scratch);
                 if *op == op::PUT {
                     let value = stamped(&mut self.scratch, slot.ttl.is_some(), self.now, update.values.get(index));
                     table.put(key, known, value).expect(ROOM);
@@ -67,7 +67,11 @@ impl SubtaskState {
 
     fn clear_maps(&mut self, update: &StateUpdate) {
         let SlotTable::Ordered(table) = &mut self.slots[update.slot as usize].table else { return };
-        update.rows.iter().for_each(|row| table.clear(self.frame.table_key(*row as usize)));
+        for row in &update.rows {
+            let key = self.frame.table_key(*row as usize);
+            table.load(key);
+            table.clear(key);
+        }
     }
 
     fn update_lists(&mut self, update: &StateUpdate) {
@@ -75,6 +79,7 @@ impl SubtaskState {
         let stamp = ttl.map(|_| self.now);
         for (index, (row, op)) in update.rows.iter().zip(&update.ops).enumerate() {
             let key = self.frame.table_key(*row as usize);
+            table.load(key);
             match *op {
                 op::APPEND => append(table, key, update.values.get(index), stamp, &mut self.scratch),
                 _ => table.clear(key),
@@ -86,6 +91,7 @@ impl SubtaskState {
         let Slot { table: SlotTable::Ordered(table), ttl, .. } = &mut self.slots[update.slot as usize] else { return };
         for (index, (row, op)) in update.rows.iter().zip(&update.ops).enumerate() {
             let (key, entry_key) = (self.frame.table_key(*row as usize), update.entry_keys.get(index));
+            table.load(key);
             if *op == op::PUT {
                 let value = stamped(&mut self.scratch, ttl.is_some(), self.now, update.values.get(index));
                 table.put(key, entry_key, value).expect(ROOM);

@@ -1,6 +1,6 @@
 //! Where state entries live: chunks of bytes, addressed by 4-byte references, recycled by size class.
 //!
-//! An entry is a header of 12 bytes (epoch of the last write, key length, key group, value length and tombstone bit), the
+//! An entry is a header of 12 bytes (epoch of the last write, key length, key group, value length and two bits), the
 //! key and the value, rounded up to a size class. A reference stays valid, and at its
 //! place, until it is freed. Nothing here knows of snapshots or indexes.
 
@@ -17,6 +17,9 @@ const LARGE_BYTES: usize = CHUNK_BYTES / 4;
 const HEADER_BYTES: usize = 12;
 /// Marks a tombstone in the value's length, which is kept so that the entry's size class is known.
 const DELETED_BIT: u32 = 1 << 31;
+/// Marks an entry that was used since somebody last looked for what to evict. Set where there is a store only.
+const USED_BIT: u32 = 1 << 30;
+const LENGTH_MASK: u32 = !(DELETED_BIT | USED_BIT);
 /// The most chunks that references can tell apart.
 const CHUNKS_MAX: usize = 1 << (u32::BITS - CHUNK_UNITS_LOG2);
 
@@ -65,12 +68,38 @@ pub(super) struct Arena {
     open: Option<(u32, usize)>,
     /// Bytes of all chunks.
     allocated: usize,
+    /// Bytes of entries that are there, and their number.
+    used: usize,
+    entries: usize,
 }
 
 impl Arena {
     /// Returns the bytes that the arena holds from the allocator.
     pub(super) fn allocated_bytes(&self) -> usize {
         self.allocated + self.free.iter().map(|list| list.capacity() * 4).sum::<usize>()
+    }
+
+    /// Returns the bytes that entries take: what a chunk has room for again does not count.
+    pub(super) fn used_bytes(&self) -> usize {
+        self.used
+    }
+
+    /// Returns the number of entries.
+    pub(super) fn entries(&self) -> usize {
+        self.entries
+    }
+
+    /// Notes that an entry was used.
+    pub(super) fn set_used(&mut self, place: EntryRef) {
+        self.bytes_mut(place)[11] |= USED_BIT.to_le_bytes()[3];
+    }
+
+    /// Returns whether an entry was used since this was last asked.
+    pub(super) fn take_used(&mut self, place: EntryRef) -> bool {
+        let byte = &mut self.bytes_mut(place)[11];
+        let was = *byte & USED_BIT.to_le_bytes()[3] != 0;
+        *byte &= !USED_BIT.to_le_bytes()[3];
+        was
     }
 
     /// Places a new entry.
@@ -137,7 +166,7 @@ impl Arena {
             deleted: value & DELETED_BIT != 0,
             _next_line: rest.get(20).copied().unwrap_or_default(),
             key_len: (lengths & 0xffff) as u16,
-            value_len: value & !DELETED_BIT,
+            value_len: value & LENGTH_MASK,
         }
     }
 
@@ -161,6 +190,9 @@ impl Arena {
     pub(super) fn free(&mut self, place: EntryRef) {
         let (key_len, value_len) = lengths(self.bytes(place));
         let size = HEADER_BYTES + key_len + value_len;
+        let (class, rounded) = size_class(size);
+        self.used -= rounded;
+        self.entries -= 1;
         if size > LARGE_BYTES {
             let chunk = place.0 >> CHUNK_UNITS_LOG2;
             self.allocated -= self.chunks[chunk as usize].len() - HEADER_BYTES;
@@ -168,7 +200,6 @@ impl Arena {
             self.chunks[chunk as usize] = vec![0; HEADER_BYTES].into();
             self.free_chunks.push(chunk);
         } else {
-            let class = size_class(size).0;
             if self.free.len() <= class {
                 self.free.resize_with(class + 1, Vec::new);
             }
@@ -179,6 +210,8 @@ impl Arena {
 
     fn allocate(&mut self, size: usize) -> Result<EntryRef, ArenaFull> {
         let (class, rounded) = size_class(size);
+        self.used += rounded;
+        self.entries += 1;
         if size > LARGE_BYTES {
             return self.allocate_large(rounded);
         }
@@ -237,13 +270,13 @@ fn locate(place: EntryRef) -> (usize, usize) {
 /// Returns the lengths of key and value from an entry's header.
 fn lengths(bytes: &[u8]) -> (usize, usize) {
     let key_len = u16::from_le_bytes([bytes[4], bytes[5]]);
-    let value_len = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]) & !DELETED_BIT;
+    let value_len = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]) & LENGTH_MASK;
     (usize::from(key_len), value_len as usize)
 }
 
 /// Writes the value and its length, and takes a tombstone back.
 fn write_value(bytes: &mut [u8], key_len: usize, value: &[u8]) {
-    let value_len = u32::try_from(value.len()).expect("values are bounded far below 2 GiB");
+    let value_len = u32::try_from(value.len()).expect("values are bounded far below 1 GiB");
     bytes[8..12].copy_from_slice(&value_len.to_le_bytes());
     bytes[HEADER_BYTES + key_len..HEADER_BYTES + key_len + value.len()].copy_from_slice(value);
 }

@@ -17,21 +17,26 @@
 
 mod apply;
 mod arena;
+mod backing;
+mod cold;
 pub mod entry;
 mod frame;
 mod list;
+pub mod memory_store;
 mod ordered;
 mod reads;
 mod restore;
 mod rewrite;
 mod small;
 mod snapshot;
+pub mod store;
 mod subtask;
 mod table;
 mod touch;
 mod ttl;
 mod value;
 
+pub use backing::MemoryPressure;
 pub use frame::Frame;
 pub use reads::SharedState;
 pub use restore::{Deal, RestoreError, SlotRestore};

@@ -4,16 +4,21 @@
 
 use hashbrown::HashTable;
 
-use super::arena::{ArenaFull, EntryRef};
+use super::arena::{Arena, ArenaFull, EntryRef};
 use super::entry::{ordered_key, split_ordered_key};
 use super::small::{Entries, SmallKey};
 use super::table::{Index, Table, TableHasher, TableKey, spread};
+use crate::key_group::KeyGroup;
 
 /// A key that has entries, tombstones included.
 struct Node {
     hash: u32,
     key: SmallKey,
     entries: Entries,
+    /// The epoch of the last clear: until the store has done it, the node hides what is there. 0 without a store.
+    cleared: u32,
+    /// Whether somebody used the key since somebody last looked for what to evict.
+    used: bool,
 }
 
 #[derive(Default)]
@@ -39,10 +44,14 @@ impl NodeIndex {
             node.entries.insert(entry_key, place);
             return;
         }
-        let mut node = Node { hash: key.hash, key: SmallKey::new(key.bytes), entries: Entries::default() };
+        self.add(key, 0).entries.insert(entry_key, place);
+    }
+
+    /// Adds a key without entries.
+    fn add(&mut self, key: TableKey<'_>, cleared: u32) -> &mut Node {
+        let node = Node { hash: key.hash, key: SmallKey::new(key.bytes), entries: Entries::default(), cleared, used: true };
         self.heap_bytes += SmallKey::heap_bytes(key.bytes);
-        node.entries.insert(entry_key, place);
-        self.nodes.insert_unique(spread(key.hash), node, |node| spread(node.hash));
+        self.nodes.insert_unique(spread(key.hash), node, |node| spread(node.hash)).into_mut()
     }
 
     /// Forgets a key and returns its entries.
@@ -64,6 +73,9 @@ impl Node {
 }
 
 impl Index for NodeIndex {
+    // A list of entry keys grows by doubling.
+    const ENTRY_BYTES: u64 = 80;
+
     fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
@@ -86,10 +98,58 @@ impl Index for NodeIndex {
         if node.get_mut().entries.remove(entry_key, place) {
             self.entries -= 1;
             self.heap_bytes -= SmallKey::heap_bytes(entry_key);
+            // A tombstone that may be forgotten is not older than a clear that may not.
             if node.get().entries.is_empty() {
                 self.heap_bytes -= SmallKey::heap_bytes(key);
                 node.remove();
             }
+        }
+    }
+
+    fn is_resident(&self, _: &Arena, stored_key: &[u8], hasher: &TableHasher) -> bool {
+        let Some((key, _)) = split_ordered_key(stored_key) else { return false };
+        self.find(TableKey { bytes: key, hash: hasher.hash(key), group: KeyGroup(0) }).is_some()
+    }
+
+    fn evict(&mut self, arena: &mut Arena, applied: u32) -> usize {
+        let (mut evicted, mut heap_bytes) = (0, 0);
+        self.nodes.retain(|node| {
+            let is_clean = || node.entries.after(None).all(|(_, place)| arena.written(place) <= applied);
+            if node.cleared > applied || std::mem::take(&mut node.used) || !is_clean() {
+                return true;
+            }
+            heap_bytes += SmallKey::heap_bytes(node.key.as_bytes());
+            for (entry_key, place) in node.entries.after(None) {
+                heap_bytes += SmallKey::heap_bytes(entry_key);
+                arena.free(place);
+                evicted += 1;
+            }
+            false
+        });
+        self.entries -= evicted;
+        self.heap_bytes -= heap_bytes;
+        if self.nodes.len() * 4 < self.nodes.capacity() {
+            self.nodes.shrink_to(self.nodes.len() * 2, |node| spread(node.hash));
+        }
+        evicted
+    }
+
+    fn load_stored(table: &mut OrderedTable, group: KeyGroup, stored_key: &[u8]) -> Option<EntryRef> {
+        let (key, entry_key) = split_ordered_key(stored_key)?;
+        let key = TableKey { bytes: key, hash: table.hasher.hash(key), group };
+        table.load(key);
+        table.find(key, entry_key)
+    }
+
+    fn forget_clear(&mut self, key: &[u8], applied: u32, hasher: &TableHasher) {
+        let hash = hasher.hash(key);
+        let node = self.nodes.find_entry(spread(hash), |node| node.hash == hash && node.key.as_bytes() == key);
+        if let Ok(node) = node
+            && node.get().entries.is_empty()
+            && node.get().cleared <= applied
+        {
+            self.heap_bytes -= SmallKey::heap_bytes(key);
+            node.remove();
         }
     }
 }
@@ -100,6 +160,23 @@ pub(super) type OrderedTable = Table<NodeIndex>;
 impl OrderedTable {
     fn index(&self, key: TableKey<'_>) -> &NodeIndex {
         &self.groups[self.group_position(key.group)].index
+    }
+
+    /// Whether a key is resident. Notes that it was used.
+    pub(super) fn use_key(&mut self, key: TableKey<'_>) -> bool {
+        let nodes = &mut self.group_mut(key.group).index.nodes;
+        let node = nodes.find_mut(spread(key.hash), |node| node.is(key));
+        node.map(|node| node.used = true).is_some()
+    }
+
+    /// Whether a key is resident.
+    pub(super) fn is_resident(&self, key: TableKey<'_>) -> bool {
+        self.index(key).find(key).is_some()
+    }
+
+    /// Tells the index of an entry that the store holds.
+    pub(super) fn set(&mut self, key: TableKey<'_>, entry_key: &[u8], place: EntryRef) {
+        self.group_mut(key.group).index.set(key, entry_key, place, true);
     }
 
     /// Returns where an entry is; it may be a tombstone.
@@ -148,6 +225,10 @@ impl OrderedTable {
         };
         entries.after(None).for_each(|(_, place)| self.release(place));
         self.list_clear(key.group, key.bytes);
+        if self.cold.is_some() {
+            let epoch = self.epoch;
+            self.group_mut(key.group).index.add(key, epoch);
+        }
     }
 
     /// Adds a restored entry, replacing any other; it belongs to a completed checkpoint.

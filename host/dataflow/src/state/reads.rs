@@ -3,6 +3,7 @@
 use std::cell::{Ref, RefCell};
 
 use super::arena::EntryRef;
+use super::entry::ordered_key;
 use super::list;
 use super::ordered::OrderedTable;
 use super::subtask::{Slot, SlotTable, SubtaskState};
@@ -20,10 +21,14 @@ impl StateReads for SharedState {
     fn get_many(&self, slot: u32, rows: &[u32]) -> Result<ReadColumn, ReadError> {
         let state = self.read()?;
         let (table, ttl) = state.value_slot(slot)?;
-        let mut column = Column::new(rows.len());
+        let (mut column, mut stored) = (Column::new(rows.len()), Vec::new());
         for (index, row) in rows.iter().enumerate() {
-            let place = table.find(state.row_key(*row)?);
-            let found = place.and_then(|place| Some((place, table.value(place)?)));
+            let key = state.row_key(*row)?;
+            let found = match (table.find(key), &table.cold) {
+                (Some(place), _) => table.value(place).map(|value| (Place::Resident(place), value)),
+                (None, Some(cold)) if cold.get(key.group, key.bytes, &mut stored) => Some((Place::Cold(*row, None), &stored[..])),
+                (None, _) => None,
+            };
             column.push(index, state.seen(slot, ttl, found))?;
         }
         Ok(column.0)
@@ -35,9 +40,17 @@ impl StateReads for SharedState {
         }
         let state = self.read()?;
         let (table, ttl) = state.ordered_slot(slot, &[StateKind::Map], "map")?;
-        let mut column = Column::new(rows.len());
+        let (mut column, mut stored, mut stored_key) = (Column::new(rows.len()), Vec::new(), Vec::new());
         for (index, (row, entry_key)) in rows.iter().zip(entry_keys.iter()).enumerate() {
-            let found = entry_of(table, state.row_key(*row)?, entry_key);
+            let key = state.row_key(*row)?;
+            let found = match &table.cold {
+                Some(cold) if !table.is_resident(key) => {
+                    ordered_key(&mut stored_key, key.bytes, entry_key);
+                    let is_there = cold.get(key.group, &stored_key, &mut stored);
+                    is_there.then(|| (Place::Cold(*row, Some(entry_key)), &stored[..]))
+                }
+                _ => entry_of(table, key, entry_key),
+            };
             column.push(index, state.seen(slot, ttl, found))?;
         }
         Ok(column.0)
@@ -46,20 +59,20 @@ impl StateReads for SharedState {
     fn scan(&self, slot: u32, row: u32, start_after: Option<&[u8]>, most: ReadLimit) -> Result<ReadEntries, ReadError> {
         let state = self.read()?;
         let table = state.ordered_slot(slot, &[StateKind::Map], "map")?;
-        Ok(state.scan_entries(slot, table, state.row_key(row)?, start_after, most))
+        Ok(state.scan_entries(slot, table, (state.row_key(row)?, row), start_after, most))
     }
 
     fn get_list(&self, slot: u32, row: u32, start: u32, most: ReadLimit) -> Result<BytesColumn, ReadError> {
         let state = self.read()?;
         let table = state.ordered_slot(slot, &[StateKind::List], "list")?;
-        Ok(state.list_elements(slot, table, state.row_key(row)?, start, most))
+        Ok(state.list_elements(slot, table, (state.row_key(row)?, row), start, most))
     }
 
     fn get_operator_list(&self, slot: u32, start: u32, most: ReadLimit) -> Result<BytesColumn, ReadError> {
         let state = self.read()?;
         let kinds = [StateKind::ListSplit, StateKind::ListUnion];
         let table = state.ordered_slot(slot, &kinds, "list-split or list-union")?;
-        Ok(state.list_elements(slot, table, state.own_key(), start, most))
+        Ok(state.list_elements(slot, table, (state.own_key(), 0), start, most))
     }
 
     fn get_broadcast(&self, slot: u32, entry_keys: BytesSlice<'_>) -> Result<ReadColumn, ReadError> {
@@ -76,7 +89,7 @@ impl StateReads for SharedState {
     fn scan_broadcast(&self, slot: u32, start_after: Option<&[u8]>, most: ReadLimit) -> Result<ReadEntries, ReadError> {
         let state = self.read()?;
         let table = state.ordered_slot(slot, &[StateKind::Broadcast], "broadcast")?;
-        Ok(state.scan_entries(slot, table, state.own_key(), start_after, most))
+        Ok(state.scan_entries(slot, table, (state.own_key(), 0), start_after, most))
     }
 
     fn passed_over(&self) -> u64 {
@@ -113,9 +126,31 @@ impl Column {
     }
 }
 
-fn entry_of<'a>(table: &'a OrderedTable, key: TableKey<'_>, entry_key: &[u8]) -> Option<(EntryRef, &'a [u8])> {
+/// Where something was read: in the table, or in the store, of a row and with an entry key, if the slot has such.
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    Resident(EntryRef),
+    Cold(u32, Option<&'a [u8]>),
+}
+
+fn entry_of<'a>(table: &'a OrderedTable, key: TableKey<'_>, entry_key: &[u8]) -> Option<(Place<'a>, &'a [u8])> {
     let place = table.find(key, entry_key)?;
-    Some((place, table.value(place)?))
+    Some((Place::Resident(place), table.value(place)?))
+}
+
+/// Hands a key's entries after `start` to `each`, in order, until it returns `false`.
+fn for_each_after(
+    table: &OrderedTable,
+    (key, row): (TableKey<'_>, u32),
+    start: Option<&[u8]>,
+    mut each: impl FnMut(&[u8], Place<'_>, &[u8]) -> bool,
+) {
+    match &table.cold {
+        Some(cold) if !table.is_resident(key) => {
+            cold.scan_node(key, start, |entry_key, stored| each(entry_key, Place::Cold(row, Some(entry_key)), stored));
+        }
+        _ => drop(table.after(key, start).all(|(entry_key, place, stored)| each(entry_key, Place::Resident(place), stored))),
+    }
 }
 
 impl SubtaskState {
@@ -144,12 +179,20 @@ impl SubtaskState {
     }
 
     /// Returns what is to be seen of a stored value, and notes that it was.
-    fn seen<'a>(&self, slot: u32, ttl: Option<Ttl>, found: Option<(EntryRef, &'a [u8])>) -> Option<&'a [u8]> {
+    fn seen<'a>(&self, slot: u32, ttl: Option<Ttl>, found: Option<(Place<'_>, &'a [u8])>) -> Option<&'a [u8]> {
         let (place, stored) = found?;
         let Some(ttl) = ttl else { return Some(stored) };
         let value = ttl.live(stored, self.now);
-        self.note(slot, place, value.is_none() || ttl.on_read);
+        self.note_place(slot, place, value.is_none() || ttl.on_read);
         value
+    }
+
+    fn note_place(&self, slot: u32, place: Place<'_>, matters: bool) {
+        match place {
+            Place::Resident(place) => self.note(slot, place, matters),
+            Place::Cold(row, entry_key) if matters => self.touches.borrow_mut().note_cold(slot, row, entry_key),
+            Place::Cold(..) => {}
+        }
     }
 
     fn pass_over(&self, items: usize) {
@@ -160,26 +203,27 @@ impl SubtaskState {
         &self,
         slot: u32,
         (table, ttl): (&OrderedTable, Option<Ttl>),
-        key: TableKey<'_>,
+        key: (TableKey<'_>, u32),
         start_after: Option<&[u8]>,
         most: ReadLimit,
     ) -> ReadEntries {
         let mut found = ReadEntries::default();
-        for (entry_key, place, stored) in table.after(key, start_after) {
-            if found.keys.len() >= most.items as usize {
-                break;
-            }
+        if most.items == 0 {
+            return found;
+        }
+        for_each_after(table, key, start_after, |entry_key, place, stored| {
             let Some(value) = self.seen(slot, ttl, Some((place, stored))) else {
                 self.pass_over(1);
-                continue;
+                return true;
             };
             let bytes = found.keys.bytes() + found.values.bytes() + entry_key.len() + value.len();
             if !found.keys.is_empty() && bytes > most.bytes.min(READ_BYTES_MAX) {
-                break;
+                return false;
             }
             found.keys.push(entry_key);
             found.values.push(value);
-        }
+            found.keys.len() < most.items as usize
+        });
         found
     }
 
@@ -187,19 +231,19 @@ impl SubtaskState {
         &self,
         slot: u32,
         (table, ttl): (&OrderedTable, Option<Ttl>),
-        key: TableKey<'_>,
+        key: (TableKey<'_>, u32),
         start: u32,
         most: ReadLimit,
     ) -> BytesColumn {
         let mut found = BytesColumn::default();
         let mut skip = start as usize;
-        for (_, place, chunk) in table.after(key, None) {
+        for_each_after(table, key, None, |_, place, chunk| {
             if found.len() >= most.items as usize {
-                break;
+                return false;
             }
             if ttl.is_none() && skip >= list::count(chunk) {
                 skip -= list::count(chunk);
-                continue;
+                return true;
             }
             if ttl.is_some() {
                 self.pass_over(list::count(chunk));
@@ -220,11 +264,9 @@ impl SubtaskState {
                 found.push(element);
                 read = true;
             }
-            self.note(slot, place, ttl.is_some_and(|ttl| !any || (ttl.on_read && read)));
-            if full {
-                break;
-            }
-        }
+            self.note_place(slot, place, ttl.is_some_and(|ttl| !any || (ttl.on_read && read)));
+            !full
+        });
         found
     }
 }

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use super::apply::append;
 use super::arena::ArenaFull;
+use super::cold::Cold;
 use super::entry::{Entry, split_ordered_key};
 use super::list::{self, Elements};
-use super::subtask::{SlotTable, StateFull, SubtaskState};
+use super::store::StoreLoad;
+use super::subtask::{SlotTable, StateFull, SubtaskState, on_table};
 use super::table::{Index, Table, TableKey};
 use super::ttl::{STAMP_BYTES, Ttl, stamp};
 use crate::guest::StateKind;
@@ -54,6 +56,8 @@ pub struct SlotRestore {
     now: ProcessingTime,
     /// What is dealt out when all of it is there: by old subtask, its entries.
     staged: BTreeMap<KeyGroup, BTreeMap<Vec<u8>, Vec<u8>>>,
+    /// What goes to a store.
+    load: StoreLoad,
     scratch: Vec<u8>,
 }
 
@@ -62,13 +66,43 @@ impl SlotRestore {
     /// expired by `now` are left out.
     pub fn new(slot: usize, deal: Deal, was_ttl_ms: u64, now: ProcessingTime) -> Self {
         let was = (was_ttl_ms != 0).then_some(Ttl { ms: was_ttl_ms, on_read: false });
-        Self { slot, deal, was, rewritten: false, now, staged: BTreeMap::new(), scratch: Vec::new() }
+        Self { slot, deal, was, rewritten: false, now, staged: BTreeMap::new(), load: StoreLoad::default(), scratch: Vec::new() }
     }
 
     /// What comes was brought to another form than it is stored in: increments do not continue what is stored.
     #[must_use]
     pub fn rewritten(self, rewritten: bool) -> Self {
         Self { rewritten, ..self }
+    }
+
+    /// Forgets what a store has of a group: all that the checkpoint has of it will be applied.
+    pub(crate) fn begin_group(&self, state: &SubtaskState, group: KeyGroup) {
+        on_table!(&state.slots[self.slot].table, table => table.wipe_group(group));
+    }
+
+    /// Applies an entry to the store behind a table. Errors are found when the store is settled.
+    fn store(
+        &mut self,
+        cold: &Cold,
+        group: KeyGroup,
+        entry: &Entry<'_>,
+        (kind, is): (StateKind, Option<Ttl>),
+    ) -> Result<(), RestoreError> {
+        if kind != StateKind::Value && !matches!(entry, Entry::Clear { .. }) {
+            split(kind, entry.key())?;
+        }
+        match entry {
+            Entry::Put { key, value } => {
+                let value = convert((kind, self.was, is), value, self.now, &mut self.scratch)?;
+                self.load.set(cold, group, key, value);
+            }
+            Entry::Delete { key } => self.load.set(cold, group, key, None),
+            Entry::Clear { .. } if kind == StateKind::Value => {
+                return Err(RestoreError::Damaged("a key with one value is cleared".into()));
+            }
+            Entry::Clear { key } => self.load.clear(cold, group, key),
+        }
+        Ok(())
     }
 
     /// Takes one entry. Entries of a group must come in the order to apply them.
@@ -89,6 +123,9 @@ impl SlotRestore {
         }
         let quota = state.quota_bytes;
         let is = state.slots[self.slot].ttl;
+        if let Some(cold) = on_table!(&state.slots[self.slot].table, table => table.cold.clone()) {
+            return self.store(&cold, group, entry, (kind, is));
+        }
         let value = match entry {
             Entry::Put { value, .. } => convert((kind, self.was, is), value, self.now, &mut self.scratch)?,
             Entry::Delete { .. } | Entry::Clear { .. } => None,
@@ -150,10 +187,14 @@ impl SlotRestore {
         groups: impl IntoIterator<Item = (KeyGroup, u32, u64)>,
     ) -> Result<(), RestoreError> {
         let slot = &mut state.slots[self.slot];
+        if let Some(cold) = on_table!(&slot.table, table => table.cold.as_ref()) {
+            self.load.flush(cold);
+        }
         let (kind, is, subtask) = (slot.kind, slot.ttl, state.owner.subtask);
         if self.deal == Deal::InPlace {
             // Values that got or lost their stamps cannot be continued.
             let continues = !self.rewritten && self.was.is_some() == is.is_some();
+            state.backing.iter_mut().for_each(|backing| backing.converted |= !continues);
             let owned = if kind.is_keyed() { state.owner.groups.clone() } else { subtask..subtask + 1 };
             for (group, deltas, delta_bytes) in groups.into_iter().filter(|(group, ..)| owned.contains(&group.0)) {
                 match &mut slot.table {

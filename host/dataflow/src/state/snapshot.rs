@@ -17,6 +17,8 @@ const BLOCK_BYTES: usize = 64 << 10;
 const OPEN_BLOCKS_BYTES: usize = 8 << 20;
 /// Increments after which a group is written in full, whatever their size: bounds what a restore reads.
 const DELTAS_MAX: u32 = 64;
+/// Entries of a store that are read in one go. Tests interrupt the reading of few.
+const SCAN_ENTRIES: usize = if cfg!(test) { 2 } else { 256 };
 
 /// A snapshot of one table that is not encoded yet.
 pub(super) struct Collecting {
@@ -38,13 +40,23 @@ pub(super) struct Collecting {
     groups: Vec<GroupSection>,
     /// Groups to be written in full, and the entries of the one at hand.
     bases: Vec<u16>,
-    base: Option<(u16, Vec<EntryRef>)>,
+    base: Option<BaseWork>,
     /// The time at the cut: what has expired by then is not written in full again...
     now: ProcessingTime,
     /// ... and is dropped after the slice at hand.
     expired: Vec<EntryRef>,
+    /// The same of the store: group and stored key.
+    expired_cold: Vec<(KeyGroup, Vec<u8>)>,
     block_bytes: usize,
     full_blocks: Vec<StateBlock>,
+}
+
+/// A group that is being written in full: first its entries in memory, then those that are in the store only.
+struct BaseWork {
+    position: u16,
+    places: Vec<EntryRef>,
+    /// What has been read of the store: up to and with this stored key. `None` before that begins.
+    scanned: Option<Vec<u8>>,
 }
 
 struct GroupSection {
@@ -64,11 +76,14 @@ impl<I: Index> Table<I> {
     pub(super) fn begin_snapshot(&mut self, checkpoint: CheckpointId, now: ProcessingTime, full: bool) {
         let cut = self.close_interval(checkpoint);
         let mut bases = Vec::new();
+        let (mut renewals, is_stored) = (self.renewals(), self.cold.is_some());
         let mut groups = Vec::with_capacity(self.groups.len());
         for (position, group) in self.groups.iter_mut().enumerate() {
-            let kind = if full || needs_base(position, group) { SectionKind::Base } else { SectionKind::Delta };
+            let is_due = full || (needs_base(position, group) && (!group.has_base || renewals > 0));
+            renewals = renewals.saturating_sub(usize::from(is_due && group.has_base));
+            let kind = if is_due { SectionKind::Base } else { SectionKind::Delta };
             // What a full snapshot lacks is empty: nothing comes before it.
-            let is_news = !group.index.is_empty() || (group.may_be_stored && !full);
+            let is_news = !group.index.is_empty() || (group.may_be_stored && (!full || is_stored));
             if kind == SectionKind::Base && is_news {
                 bases.push(u16::try_from(position).expect("at most 32,768 groups"));
                 group.may_be_stored |= !full;
@@ -99,6 +114,7 @@ impl<I: Index> Table<I> {
             base: None,
             now,
             expired: Vec::new(),
+            expired_cold: Vec::new(),
             block_bytes,
             full_blocks: Vec::new(),
         });
@@ -123,6 +139,7 @@ impl<I: Index> Table<I> {
         }
         // This snapshot is done with them, and others are handed them as at any write.
         collecting.expired.drain(..).for_each(|place| self.delete(place));
+        let expired_cold = std::mem::take(&mut collecting.expired_cold);
         let checkpoint = collecting.checkpoint;
         for block in collecting.full_blocks.drain(..) {
             emit(checkpoint, block);
@@ -134,10 +151,27 @@ impl<I: Index> Table<I> {
                     group.deltas += 1;
                 }
             }
-            return Some(checkpoint);
+        } else {
+            self.collecting.insert(0, collecting);
         }
-        self.collecting.insert(0, collecting);
-        None
+        // Loading may bring more of their keys into memory, which the snapshot must hear of.
+        for (group, stored_key) in expired_cold {
+            if let Some(place) = I::load_stored(self, group, &stored_key) {
+                self.delete(place);
+            }
+        }
+        finished.then_some(checkpoint)
+    }
+
+    /// How many groups that have a base may be written in full again by one snapshot. Those in a store are large, and
+    /// reading them is work: a tenth at a time keeps checkpoints even.
+    fn renewals(&self) -> usize {
+        if self.cold.is_some() { self.groups.len().div_ceil(10) } else { self.groups.len() }
+    }
+
+    /// Whether a group's stored entries are being read: none of its keys may leave memory meanwhile.
+    pub(super) fn is_scanning(&self, position: usize) -> bool {
+        self.collecting.iter().any(|collecting| collecting.is_scanning(position))
     }
 
     /// Whether `checkpoint` has frozen entries that wait to be encoded.
@@ -166,10 +200,24 @@ impl Collecting {
         let position = self.position(entry);
         let section = &self.groups[position];
         let wanted = match section.kind {
-            SectionKind::Base => entry.written <= self.cut && !entry.deleted,
+            // What is in memory when the store is read has been written already.
+            SectionKind::Base => entry.written <= self.cut && !entry.deleted && !self.is_scanning(position),
             _ => entry.written > self.since && entry.written <= self.cut,
         };
         if wanted && !section.done {
+            self.encode(position, entry);
+        }
+    }
+
+    fn is_scanning(&self, position: usize) -> bool {
+        self.base.as_ref().is_some_and(|base| usize::from(base.position) == position && base.scanned.is_some())
+    }
+
+    /// An entry has come into memory: reading the store will pass its key by.
+    pub(super) fn note_loaded(&mut self, entry: Entry<'_>) {
+        let position = self.position(entry);
+        let scanned = self.base.as_ref().filter(|base| usize::from(base.position) == position);
+        if scanned.and_then(|base| base.scanned.as_ref()).is_some_and(|scanned| entry.key > &scanned[..]) {
             self.encode(position, entry);
         }
     }
@@ -247,34 +295,15 @@ impl Collecting {
         if self.encode_clear() {
             return true;
         }
-        if let Some((position, entries)) = &mut self.base {
-            let position = usize::from(*position);
-            match entries.pop() {
-                Some(place) => {
-                    let entry = table.arena.entry(place);
-                    if entry.written <= self.cut && !entry.deleted {
-                        match table.expiry {
-                            Some(expiry) if expiry.is_over(entry.value, self.now) => self.expired.push(place),
-                            _ => self.encode(position, entry),
-                        }
-                    }
-                }
-                None => {
-                    let section = &mut self.groups[position];
-                    section.done = true;
-                    // An empty base is a section, too: it says that nothing is left of what was there.
-                    if section.entries > 0 || section.blocks == 0 {
-                        self.emit_block(position);
-                    }
-                    self.base = None;
-                }
-            }
+        if let Some(base) = self.base.take() {
+            self.encode_base(table, base, left);
             return true;
         }
         if let Some(position) = self.bases.pop() {
-            let entries = table.groups[usize::from(position)].index.places();
-            *left = left.saturating_sub(entries.len() / 8);
-            self.base = Some((position, entries));
+            // With a store, they are listed when it is read.
+            let places = if table.cold.is_none() { table.groups[usize::from(position)].index.places() } else { Vec::new() };
+            *left = left.saturating_sub(places.len() / 8);
+            self.base = Some(BaseWork { position, places, scanned: None });
             return true;
         }
         let Some((own_cut, list)) = self.lists.get(self.next.0) else {
@@ -293,5 +322,66 @@ impl Collecting {
             }
         }
         true
+    }
+
+    /// Encodes the next entry of a group that is written in full.
+    fn encode_base<I: Index>(&mut self, table: &Table<I>, mut base: BaseWork, left: &mut usize) {
+        let position = usize::from(base.position);
+        if table.cold.is_some() {
+            // All at once: what comes into memory from here on is told apart by what has been read of the store.
+            let places = if base.scanned.is_none() { table.groups[position].index.places() } else { Vec::new() };
+            *left = left.saturating_sub(places.len());
+            places.into_iter().for_each(|place| self.encode_resident(table, position, place));
+            if self.scan_some(table, &mut base, left) {
+                self.base = Some(base);
+                return;
+            }
+        } else if let Some(place) = base.places.pop() {
+            self.encode_resident(table, position, place);
+            self.base = Some(base);
+            return;
+        }
+        let section = &mut self.groups[position];
+        section.done = true;
+        // An empty base is a section, too: it says that nothing is left of what was there.
+        if section.entries > 0 || section.blocks == 0 {
+            self.emit_block(position);
+        }
+    }
+
+    fn encode_resident<I: Index>(&mut self, table: &Table<I>, position: usize, place: EntryRef) {
+        let entry = table.arena.entry(place);
+        if entry.written <= self.cut && !entry.deleted {
+            match table.expiry {
+                Some(expiry) if expiry.is_over(entry.value, self.now) => self.expired.push(place),
+                _ => self.encode(position, entry),
+            }
+        }
+    }
+
+    /// Encodes entries that are in the store only: they are as they were at the cut, for what has been written since is
+    /// in memory. Returns whether there may be more.
+    fn scan_some<I: Index>(&mut self, table: &Table<I>, base: &mut BaseWork, left: &mut usize) -> bool {
+        let Some(cold) = &table.cold else { return false };
+        let position = usize::from(base.position);
+        let group = table.group_at(position);
+        let most = SCAN_ENTRIES.min(*left + 1);
+        *left = left.saturating_sub(most);
+        let after = base.scanned.take();
+        let (mut seen, mut last) = (0, Vec::new());
+        cold.scan_group(group, after.as_deref(), |stored_key, value| {
+            if !table.groups[position].index.is_resident(&table.arena, stored_key, &table.hasher) {
+                match table.expiry {
+                    Some(expiry) if expiry.is_over(value, self.now) => self.expired_cold.push((group, stored_key.to_vec())),
+                    _ => self.encode(position, Entry { written: 0, deleted: false, group, key: stored_key, value }),
+                }
+            }
+            seen += 1;
+            last.clear();
+            last.extend_from_slice(stored_key);
+            seen < most
+        });
+        base.scanned = Some(last);
+        seen == most
     }
 }

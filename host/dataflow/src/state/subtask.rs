@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
 use super::arena::EntryRef;
+use super::backing::Backing;
 use super::frame::{Frame, FrameColumn};
 use super::ordered::OrderedTable;
 use super::table::{TableHasher, TableKey, same_key};
@@ -65,6 +66,8 @@ pub struct SubtaskState {
     /// What reads have walked over so far beyond what they returned, or were told to skip.
     pub(super) passed_over: Cell<u64>,
     pub(super) scratch: Vec<u8>,
+    /// The store behind the tables of keyed slots, if there is one.
+    pub(super) backing: Option<Backing>,
 }
 
 /// A declared slot and its table.
@@ -124,6 +127,7 @@ impl SubtaskState {
             touches: RefCell::default(),
             passed_over: Cell::new(0),
             scratch: Vec::new(),
+            backing: None,
         }
     }
 
@@ -176,6 +180,9 @@ impl SubtaskState {
             owner.groups.contains(&group.0).then_some(group)
         };
         self.frame.fill_rows(keys, &self.hasher, group_of).map_err(|record| KeyNotOwned { record })?;
+        if self.backing.is_some() {
+            self.load_rows();
+        }
         let mut columns = std::mem::take(&mut self.frame.columns);
         for column in &mut columns {
             let slot = &self.slots[column.slot as usize];
@@ -260,6 +267,7 @@ impl SubtaskState {
     /// increments do not build upon it unless [`Self::confirm`] is called for it.
     pub fn begin_snapshot(&mut self, checkpoint: CheckpointId, full: bool) {
         let now = self.now;
+        self.keep_accounts(checkpoint);
         self.slots.iter_mut().for_each(|slot| on_table!(&mut slot.table, table => table.begin_snapshot(checkpoint, now, full)));
     }
 

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use foldhash::fast::FixedState;
 
 use super::arena::{Arena, ArenaFull, EntryRef};
+use super::cold::Cold;
 use super::snapshot::Collecting;
 use super::ttl::Expiry;
 use crate::ids::CheckpointId;
@@ -36,6 +37,24 @@ pub(super) trait Index: Default {
 
     /// Forgets an entry whose key, as the arena holds it, is `stored_key`.
     fn forget(&mut self, stored_key: &[u8], place: EntryRef, hasher: &TableHasher);
+
+    /// Whether the index knows the key of a stored key: then a store has nothing to say of it.
+    fn is_resident(&self, arena: &Arena, stored_key: &[u8], hasher: &TableHasher) -> bool;
+
+    /// Evicts what nobody has used since the last time and the store holds as of the epoch `applied`. Returns the number of
+    /// entries.
+    fn evict(&mut self, arena: &mut Arena, applied: u32) -> usize;
+
+    /// Forgets that a key was cleared up to the epoch `applied`, if nothing of it is left.
+    fn forget_clear(&mut self, key: &[u8], applied: u32, hasher: &TableHasher);
+
+    /// Makes the key of a stored key resident, and returns where its entry is.
+    fn load_stored(table: &mut Table<Self>, group: KeyGroup, stored_key: &[u8]) -> Option<EntryRef>
+    where
+        Self: Sized;
+
+    /// About the bytes of an index for each entry.
+    const ENTRY_BYTES: u64;
 }
 
 /// A key that was cleared: none of the entries that it had is left.
@@ -63,6 +82,14 @@ pub(super) struct Interval {
     tombs: Vec<EntryRef>,
     /// Groups whose section in that checkpoint is a base.
     pub(super) bases: Vec<u16>,
+}
+
+/// What a completed checkpoint deleted, until the store has deleted it, too.
+struct Unapplied {
+    checkpoint: CheckpointId,
+    cut: u32,
+    tombs: Vec<EntryRef>,
+    clears: Rc<Vec<Clear>>,
 }
 
 /// The entries of one key group.
@@ -100,6 +127,15 @@ pub(super) struct Table<I> {
     pub(super) collecting: Vec<Collecting>,
     /// Tombstones of completed checkpoints, to be freed in slices: each with the cut it had to be older than.
     reap: VecDeque<(EntryRef, u32)>,
+    /// The store behind the table, if there is one.
+    pub(super) cold: Option<Cold>,
+    /// The last cut whose state is in the store: what was written up to it may be evicted.
+    pub(super) applied: u32,
+    unapplied: VecDeque<Unapplied>,
+    /// Cleared keys of which the store has nothing left.
+    reap_clears: VecDeque<(Rc<Vec<Clear>>, usize)>,
+    /// Entries that were read from the store.
+    pub(super) loaded: u64,
     /// When values expire, for a slot whose values do.
     pub(super) expiry: Option<Expiry>,
     /// For keys as the arena holds them; reused.
@@ -125,6 +161,11 @@ impl<I: Index> Table<I> {
             confirmed: 0,
             collecting: Vec::new(),
             reap: VecDeque::new(),
+            cold: None,
+            applied: 0,
+            unapplied: VecDeque::new(),
+            reap_clears: VecDeque::new(),
+            loaded: 0,
             expiry,
             stored_key: Vec::new(),
             entries: 0,
@@ -143,6 +184,13 @@ impl<I: Index> Table<I> {
         let lists = self.unconfirmed.iter().map(|interval| interval.dirty.len()).sum::<usize>() + self.dirty.capacity();
         let clears = self.unconfirmed.iter().map(|interval| interval.clear_bytes).sum::<usize>() + self.clear_bytes;
         (self.arena.allocated_bytes() + index + lists * 4 + clears) as u64
+    }
+
+    /// Returns about how much memory is in use, which evicting makes less.
+    pub(super) fn resident_bytes(&self) -> u64 {
+        let unapplied = self.unapplied.iter().map(|unapplied| unapplied.tombs.len()).sum::<usize>();
+        let lists = self.unconfirmed.iter().map(|interval| interval.dirty.len()).sum::<usize>() + self.dirty.len() + unapplied;
+        (self.arena.used_bytes() + lists * 4) as u64 + self.arena.entries() as u64 * I::ENTRY_BYTES
     }
 
     /// Returns key and value bytes of all live entries.
@@ -284,6 +332,15 @@ impl<I: Index> Table<I> {
         }
     }
 
+    /// Sets the accounts of a table whose entries are all in the store.
+    pub(super) fn set_accounts(&mut self, entries: u64, live_bytes: &[u64]) {
+        self.entries = entries;
+        self.live_bytes = live_bytes.iter().sum();
+        for (group, live_bytes) in self.groups.iter_mut().zip(live_bytes) {
+            group.live_bytes = *live_bytes;
+        }
+    }
+
     /// Keeps the accounts of live bytes.
     fn count(&mut self, group: KeyGroup, come: u64, gone: u64) {
         let group = self.group_mut(group);
@@ -369,7 +426,12 @@ impl<I: Index> Table<I> {
         while self.unconfirmed.front().is_some_and(|interval| interval.checkpoint <= checkpoint) {
             let interval = self.unconfirmed.pop_front().expect("just seen");
             self.confirmed = interval.cut;
-            self.reap.extend(interval.tombs.into_iter().map(|tomb| (tomb, interval.cut)));
+            let Interval { cut, tombs, clears, .. } = interval;
+            match self.cold {
+                None => self.reap.extend(tombs.into_iter().map(|tomb| (tomb, cut))),
+                // They hide what the store holds.
+                Some(_) => self.unapplied.push_back(Unapplied { checkpoint: interval.checkpoint, cut, tombs, clears }),
+            }
             if interval.checkpoint == checkpoint {
                 for position in interval.bases {
                     let group = &mut self.groups[usize::from(position)];
@@ -377,6 +439,31 @@ impl<I: Index> Table<I> {
                 }
             }
         }
+    }
+
+    /// Takes note that the store holds the state of a completed checkpoint.
+    pub(super) fn applied(&mut self, checkpoint: CheckpointId) {
+        while self.unapplied.front().is_some_and(|unapplied| unapplied.checkpoint <= checkpoint) {
+            let Unapplied { cut, tombs, clears, .. } = self.unapplied.pop_front().expect("just seen");
+            self.applied = cut;
+            self.reap.extend(tombs.into_iter().map(|tomb| (tomb, cut)));
+            if !clears.is_empty() {
+                self.reap_clears.push_back((clears, 0));
+            }
+        }
+    }
+
+    fn reap_clears(&mut self, budget: usize) -> bool {
+        let Some((clears, from)) = self.reap_clears.pop_front() else { return false };
+        let to = clears.len().min(from + budget);
+        for Clear { group, key } in &clears[from..to] {
+            let position = self.group_position(*group);
+            self.groups[position].index.forget_clear(key, self.applied, &self.hasher);
+        }
+        if to < clears.len() {
+            self.reap_clears.push_front((clears, to));
+        }
+        true
     }
 
     /// Frees up to `budget` tombstones of completed checkpoints. Returns whether there was one.
@@ -389,7 +476,7 @@ impl<I: Index> Table<I> {
                 self.forget(tomb);
             }
         }
-        due > 0
+        self.reap_clears(budget) || due > 0
     }
 }
 

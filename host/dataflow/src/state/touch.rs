@@ -1,5 +1,7 @@
 //! What a call has read of values that expire: after the call they are renewed, or dropped, by ordinary writes.
 
+use std::collections::BTreeSet;
+
 use super::arena::EntryRef;
 use super::subtask::{SlotTable, SubtaskState, on_table};
 
@@ -8,19 +10,29 @@ const NOTES_MIN: usize = 1024;
 
 /// Slots and entries.
 #[derive(Default)]
-pub(super) struct Touches(Vec<(u32, EntryRef)>);
+pub(super) struct Touches {
+    resident: Vec<(u32, EntryRef)>,
+    /// What was read of the store: slot, row, and entry key if the slot has such.
+    cold: BTreeSet<(u32, u32, Option<Vec<u8>>)>,
+}
 
 impl Touches {
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        self.resident.clear();
+        self.cold.clear();
     }
 
     pub(super) fn note(&mut self, slot: u32, place: EntryRef) {
-        if self.0.len() == self.0.capacity() && self.0.len() >= NOTES_MIN {
-            self.0.sort_unstable();
-            self.0.dedup();
+        let notes = &mut self.resident;
+        if notes.len() == notes.capacity() && notes.len() >= NOTES_MIN {
+            notes.sort_unstable();
+            notes.dedup();
         }
-        self.0.push((slot, place));
+        notes.push((slot, place));
+    }
+
+    pub(super) fn note_cold(&mut self, slot: u32, row: u32, entry_key: Option<&[u8]>) {
+        self.cold.insert((slot, row, entry_key.map(<[u8]>::to_vec)));
     }
 }
 
@@ -28,7 +40,8 @@ impl SubtaskState {
     /// Drops what the call found to have expired, and renews what it read where reading does. Nothing of it moves: the
     /// frame's places stay true.
     pub(super) fn settle_touches(&mut self) {
-        let mut touches = std::mem::take(&mut self.touches.get_mut().0);
+        self.load_touched();
+        let mut touches = std::mem::take(&mut self.touches.get_mut().resident);
         if touches.is_empty() {
             return;
         }
@@ -46,6 +59,22 @@ impl SubtaskState {
                 }
             });
         }
-        self.touches.get_mut().0 = touches;
+        self.touches.get_mut().resident = touches;
+    }
+
+    /// Makes resident what the call has read of the store and must change.
+    fn load_touched(&mut self) {
+        for (slot, row, entry_key) in std::mem::take(&mut self.touches.get_mut().cold) {
+            let key = self.frame.table_key(row as usize);
+            let place = match (&mut self.slots[slot as usize].table, entry_key) {
+                (SlotTable::Value(table), _) => table.load(key, &mut self.scratch),
+                (SlotTable::Ordered(table), Some(entry_key)) => {
+                    table.load(key);
+                    table.find(key, &entry_key)
+                }
+                (SlotTable::Ordered(_), None) => None,
+            };
+            place.into_iter().for_each(|place| self.touches.get_mut().note(slot, place));
+        }
     }
 }

@@ -4,6 +4,7 @@ use hashbrown::HashTable;
 
 use super::arena::{Arena, ArenaFull, EntryRef};
 use super::table::{Index, Table, TableHasher, TableKey, same_key, spread};
+use crate::key_group::KeyGroup;
 
 /// `hash << 32 | ref`, so that neither a mismatch nor growth touches an entry.
 #[derive(Default)]
@@ -18,6 +19,8 @@ impl HashIndex {
 }
 
 impl Index for HashIndex {
+    const ENTRY_BYTES: u64 = 14;
+
     fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -34,6 +37,34 @@ impl Index for HashIndex {
         if let Ok(slot) = self.0.find_entry(spread(hasher.hash(stored_key)), |slot| place_of(*slot) == place) {
             slot.remove();
         }
+    }
+
+    fn is_resident(&self, arena: &Arena, stored_key: &[u8], hasher: &TableHasher) -> bool {
+        let key = TableKey { bytes: stored_key, hash: hasher.hash(stored_key), group: KeyGroup(0) };
+        self.0.find(spread(key.hash), |slot| is_key(arena, *slot, key)).is_some()
+    }
+
+    fn evict(&mut self, arena: &mut Arena, applied: u32) -> usize {
+        let before = self.0.len();
+        self.0.retain(|slot| {
+            let place = place_of(*slot);
+            let stays = arena.written(place) > applied || arena.take_used(place);
+            if !stays {
+                arena.free(place);
+            }
+            stays
+        });
+        if self.0.len() * 4 < self.0.capacity() {
+            self.0.shrink_to(self.0.len() * 2, |slot| spread(hash_of(*slot)));
+        }
+        before - self.0.len()
+    }
+
+    fn forget_clear(&mut self, _: &[u8], _: u32, _: &TableHasher) {}
+
+    fn load_stored(table: &mut ValueTable, group: KeyGroup, stored_key: &[u8]) -> Option<EntryRef> {
+        let key = TableKey { bytes: stored_key, hash: table.hasher.hash(stored_key), group };
+        table.load(key, &mut Vec::new())
     }
 }
 
@@ -69,6 +100,12 @@ impl ValueTable {
         }
     }
 
+    /// Tells the index of an entry that the store holds.
+    pub(super) fn set(&mut self, key: TableKey<'_>, place: EntryRef) {
+        let index = &mut self.group_mut(key.group).index.0;
+        index.insert_unique(spread(key.hash), slot_of(key.hash, place), |slot| spread(hash_of(*slot)));
+    }
+
     /// Adds a restored entry, replacing any other; it belongs to a completed checkpoint.
     pub(super) fn restore_put(&mut self, key: TableKey<'_>, value: &[u8]) -> Result<(), ArenaFull> {
         let Some(place) = self.find(key) else {
@@ -82,8 +119,7 @@ impl ValueTable {
 
     fn insert(&mut self, key: TableKey<'_>, value: &[u8], epoch: u32) -> Result<EntryRef, ArenaFull> {
         let place = self.place_new(key.group, key.bytes, value, epoch)?;
-        let index = &mut self.group_mut(key.group).index.0;
-        index.insert_unique(spread(key.hash), slot_of(key.hash, place), |slot| spread(hash_of(*slot)));
+        self.set(key, place);
         Ok(place)
     }
 }

@@ -15,7 +15,7 @@ use crate::guest::Output;
 use crate::ids::{CheckpointId, OperatorId, SubtaskId};
 use crate::key_group::MaxParallelism;
 use crate::snapshot::{StateBlock, SubtaskPart, SubtaskSnapshot, TableId};
-use crate::state::SubtaskState;
+use crate::state::{MemoryPressure, SubtaskState};
 use crate::time::Watermark;
 
 /// A subtask of a chain, after its head.
@@ -139,6 +139,28 @@ impl Chain {
                 Node::Sink(sink) => sink.committed(checkpoint),
             }
         }
+    }
+
+    /// The stores hold a completed checkpoint.
+    pub(super) fn applied(&mut self, checkpoint: CheckpointId) {
+        operators(&mut self.nodes)
+            .filter_map(|operator| operator.state.as_ref())
+            .for_each(|state| state.borrow_mut().applied(checkpoint));
+    }
+
+    /// Evicts a slice of what stores hold. Returns whether there was anything.
+    pub(super) fn evict(&mut self) -> bool {
+        let states = operators(&mut self.nodes).filter_map(|operator| operator.state.as_ref());
+        states.fold(false, |any, state| state.borrow_mut().evict_some() || any)
+    }
+
+    pub(super) fn memory_pressure(&self) -> MemoryPressure {
+        self.states().map(|state| state.memory_pressure()).max().unwrap_or(MemoryPressure::None)
+    }
+
+    /// Fails if a store has.
+    pub(super) fn check_stores(&mut self) -> Result<(), TaskFailure> {
+        operators(&mut self.nodes).try_for_each(|operator| operator.check_store())
     }
 
     pub(super) fn drop_snapshot(&mut self, checkpoint: CheckpointId) {

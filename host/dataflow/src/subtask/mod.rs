@@ -39,6 +39,7 @@ use crate::graph::plan::TaskPlan;
 use crate::ids::{Attempt, CheckpointId, SubtaskId};
 use crate::key_group::MaxParallelism;
 use crate::snapshot::{SubtaskPart, SubtaskSnapshot, TaskSnapshot};
+use crate::state::MemoryPressure;
 use crate::time::Watermark;
 
 /// Frozen entries encoded in one step, at most: some tens of microseconds.
@@ -59,6 +60,10 @@ pub struct Task {
     stopped: bool,
     /// A source that ends where it is, on request.
     drained: bool,
+    /// A source that reads nothing for now, on request.
+    held: bool,
+    /// How short of memory its state is, as last reported.
+    pressure: MemoryPressure,
     end: End,
 }
 
@@ -122,6 +127,8 @@ impl Task {
             handled: None,
             stopped: false,
             drained: false,
+            held: false,
+            pressure: MemoryPressure::None,
             end: End::Running,
         }
     }
@@ -138,7 +145,11 @@ impl Task {
             // Takes effect once the triggers before it are answered: their cuts come before the end.
             TaskCommand::Drain => self.drained = true,
             TaskCommand::Completed(checkpoint) => self.chain.completed(checkpoint),
+            TaskCommand::Applied(checkpoint) => self.chain.applied(checkpoint),
+            TaskCommand::Hold(held) => self.held = held,
             TaskCommand::Aborted(checkpoint) => {
+                // If that was the one to make room, another is wanted.
+                self.pressure = MemoryPressure::None;
                 self.triggers.retain(|trigger| trigger.checkpoint != checkpoint);
                 if let Head::Gate(Gate(gate)) = &mut self.head
                     && gate.give_up(checkpoint)
@@ -159,7 +170,7 @@ impl Task {
         if self.answer_triggers(ports)? {
             return Ok(Step::Progress);
         }
-        let upkeep = self.upkeep(ports);
+        let upkeep = self.upkeep(ports)?;
         if !self.chain.flush(ports, false) {
             return Ok(if upkeep { Step::Progress } else { Step::WaitForOutput });
         }
@@ -169,6 +180,7 @@ impl Task {
         }
         let step = match &mut self.head {
             _ if self.end == End::Reported || self.stopped => Step::WaitForInput,
+            Head::Source(_) if self.held && !self.drained => Step::WaitForInput,
             Head::Source(_) => self.step_source(now)?,
             Head::Gate(Gate(gate)) => match gate.poll(ports, now) {
                 Some(event) => self.handle(event, ports, now)?,
@@ -296,12 +308,21 @@ impl Task {
         }
     }
 
-    /// Encodes a slice of frozen state and frees a slice of what is deleted. Returns whether there was anything to do.
-    fn upkeep(&mut self, ports: &mut dyn Ports) -> bool {
+    /// Encodes a slice of frozen state, frees a slice of what is deleted, and evicts one of what a store holds. Returns
+    /// whether there was anything to do.
+    fn upkeep(&mut self, ports: &mut dyn Ports) -> Result<bool, TaskFailure> {
+        let evicted = self.chain.evict();
+        let pressure = self.chain.memory_pressure();
+        if pressure != self.pressure {
+            self.pressure = pressure;
+            ports.report(TaskEvent::MemoryPressure(pressure));
+        }
         if self.encoding.is_empty() || !ports.has_snapshot_room() {
-            return self.chain.reap(ENCODE_BUDGET);
+            return Ok(self.chain.reap(ENCODE_BUDGET) || evicted);
         }
         self.chain.encode_some(ENCODE_BUDGET, ports);
+        // What could not be read of a store is missing in what was encoded.
+        self.chain.check_stores()?;
         let chain = &self.chain;
         self.encoding.retain(|checkpoint| {
             let waits = chain.is_encoding(*checkpoint);
@@ -310,7 +331,7 @@ impl Task {
             }
             waits
         });
-        true
+        Ok(true)
     }
 
     /// Returns what the task has done so far.

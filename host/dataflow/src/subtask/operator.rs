@@ -11,6 +11,7 @@ use super::ports::Now;
 use super::validate::Allowed;
 use crate::batch::Batch;
 use crate::column::BytesSlice;
+use crate::connector::ConnectorError;
 use crate::guest::{
     Descriptor, Effects, FaultClass, FaultCode, FaultPhase, Guest, GuestFactory, GuestFault, GuestUsage, InputBatch,
     InstanceInfo, KeyedFrame, NoState, Output, StateReads,
@@ -142,13 +143,17 @@ impl OperatorSubtask {
     /// One call: frame, guest, validation, state. Returns the effects, whose state has been applied.
     fn call(&mut self, port: u32, batch: &Batch, range: Range<usize>, now: Now) -> Result<Effects, TaskFailure> {
         self.fill_frame(port, batch, range.clone(), now)?;
+        self.check_store()?;
         let call = Call { port, batch, range: range.clone(), watermark: self.watermark, now };
         let result = call.run(&mut *self.guest, self.state.as_deref(), &self.reads, &mut self.scratch);
+        // What the guest made of what was not read is not its fault.
+        self.check_store()?;
         match result.and_then(|effects| self.check(&effects, port).map(|()| effects)) {
             Ok(effects) => {
                 if let Some(state) = &self.state {
                     state.borrow_mut().apply(&effects);
                 }
+                self.check_store()?;
                 Ok(effects)
             }
             Err(fault) => {
@@ -156,6 +161,12 @@ impl OperatorSubtask {
                 Err(TaskFailure::fault(self.id.clone(), fault, position))
             }
         }
+    }
+
+    /// Fails if the store behind the state has: a restart from a checkpoint builds it again.
+    pub(super) fn check_store(&self) -> Result<(), TaskFailure> {
+        let Some(error) = self.state.as_ref().and_then(|state| state.borrow().store_failure()) else { return Ok(()) };
+        Err(TaskFailure::connector(self.id.clone(), ConnectorError::transient("state-store", error.to_string())))
     }
 
     /// Checks all effects of a call for records of a port; what passes applies without failing.

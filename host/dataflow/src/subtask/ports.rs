@@ -4,6 +4,7 @@ use crate::connector::Prepared;
 use crate::element::StreamElement;
 use crate::ids::CheckpointId;
 use crate::snapshot::{StateBlock, TaskSnapshot};
+use crate::state::MemoryPressure;
 use crate::time::ProcessingTime;
 
 /// The clocks, as read by whoever steps the task.
@@ -59,6 +60,8 @@ pub enum TaskEvent {
         /// The checkpoint.
         checkpoint: CheckpointId,
     },
+    /// How short of memory its state is; reported when it changes.
+    MemoryPressure(MemoryPressure),
     /// All inputs have ended and everything has been handed on. The task goes on answering triggers.
     EndOfData,
 }
@@ -80,6 +83,10 @@ pub enum TaskCommand {
     Drain,
     /// A checkpoint has completed, and its transactions are committed.
     Completed(CheckpointId),
+    /// The stores behind its state hold a completed checkpoint, of which it has been told.
+    Applied(CheckpointId),
+    /// Whether a source reads nothing for now: somebody's memory is short until a checkpoint completes.
+    Hold(bool),
     /// A checkpoint will not complete.
     Aborted(CheckpointId),
 }

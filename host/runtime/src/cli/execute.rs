@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cofferdam::config::Diagnostic;
 use cofferdam::control::ControlServer;
-use cofferdam::execution::{RunOptions, execute as execute_job};
+use cofferdam::execution::{RunOptions, delete_stores, execute as execute_job};
 use cofferdam::report::RunEvent;
 use cofferdam::storage::LocalStorage;
 use cofferdam_dataflow::checkpoint::storage::{StorageError, StorageErrorKind};
@@ -34,6 +34,10 @@ pub(super) fn execute(
         Some(from) => from.adopt(&storage, &definition, options.fresh, terminal)?,
         None => false,
     };
+    if adopted && let Some(dir) = &definition.local_dir {
+        // They are of the time before.
+        delete_stores(dir).map_err(|error| host_failure(&error))?;
+    }
     let run = RunOptions {
         restart: wiring::restart_policy(&prepared.file.restart),
         // What was there before has been deleted with the adoption.

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use cofferdam::config::{Diagnostic, NodeConfig, NodeConfigKind, OperatorConfig, PipelineFile, RestartStrategy};
+use cofferdam::config::{Diagnostic, NodeConfig, NodeConfigKind, OperatorConfig, PipelineFile, RestartStrategy, StateOptions};
 use cofferdam::connector::{ConnectorPlace, SinkOptions, SourceOptions};
-use cofferdam::execution::{JobDefinition, NodeParts};
+use cofferdam::execution::{JobDefinition, NodeParts, StateBackend};
 use cofferdam::guest::{ComponentLoader, GuestLimits, GuestOptions, LoadedComponent, TracingLog};
 use cofferdam::sandbox::LoadError;
 use cofferdam::sandbox::compile::Compiler;
@@ -25,6 +25,10 @@ use super::run::Prepared;
 
 /// Bytes of keys and values of one subtask's state, at most.
 const STATE_QUOTA_BYTES: u64 = 4 << 30;
+/// The same for state on disk.
+const DISK_QUOTA_BYTES: u64 = 1 << 40;
+/// The folder of a job's directory with the stores of its state.
+const LOCAL_DIR: &str = "local";
 
 /// A component that was scanned, compiled and asked what it is.
 #[derive(Clone)]
@@ -132,6 +136,7 @@ pub(super) fn definition(prepared: &Prepared) -> Result<JobDefinition, Failure> 
     let mut definition = JobDefinition::new(prepared.spec.clone(), parts, checkpoint_config(file)).map_err(bad_graph)?;
     definition.digests =
         prepared.components.iter().map(|(id, component)| (id.clone(), component.summary.digest.clone())).collect();
+    definition.local_dir = Some(file.checkpoint.storage.join(LOCAL_DIR));
     definition.imports =
         prepared.components.iter().map(|(id, component)| (id.clone(), component.summary.imports.clone())).collect();
     definition.engine = format!("cofferdam {}; {}", env!("CARGO_PKG_VERSION"), SandboxEngine::semantics());
@@ -154,7 +159,11 @@ fn operator_parts(prepared: &Prepared, node: &NodeConfig, operator: &OperatorCon
     };
     let options = GuestOptions { config, limits: guest_limits, log: Arc::new(TracingLog::default()) };
     let factory = prepared.components[&node.id].loaded.factory(options);
-    Ok(NodeParts::Operator { factory: Arc::new(factory), limits: limits.effects, state_quota_bytes: STATE_QUOTA_BYTES })
+    let (backend, state_quota_bytes) = match operator.state {
+        StateOptions::Memory => (StateBackend::Memory, STATE_QUOTA_BYTES),
+        StateOptions::Disk { memory_bytes } => (StateBackend::Disk { memory_bytes }, DISK_QUOTA_BYTES),
+    };
+    Ok(NodeParts::Operator { factory: Arc::new(factory), limits: limits.effects, state_quota_bytes, backend })
 }
 
 fn checkpoint_config(file: &PipelineFile) -> CheckpointConfig {

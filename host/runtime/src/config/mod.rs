@@ -13,6 +13,7 @@ mod limits;
 mod node;
 mod restart;
 mod section;
+mod state;
 pub mod value;
 
 #[cfg(test)]
@@ -37,13 +38,14 @@ pub use guest_config::SecretRef;
 pub use limits::OperatorLimits;
 pub use node::{InputConfig, NodeConfig, NodeConfigKind, OperatorConfig, WatermarkOptions};
 pub use restart::RestartStrategy;
+pub use state::StateOptions;
 
 use diagnostic::Problems;
 use section::Section;
+use state::StateKeys;
 
 const ROOT_KEYS: &[&str] = &["pipeline", "checkpoint", "restart", "state", "source", "operator", "sink"];
 const PIPELINE_KEYS: &[&str] = &["name", "parallelism", "max-parallelism"];
-const STATE_KEYS: &[&str] = &["backend"];
 
 /// The most bytes that a pipeline file may have.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -125,19 +127,17 @@ impl PipelineFile {
         let parallelism = pipeline.integer("parallelism", 1..=most, problems).unwrap_or(1);
         let checkpoint = open("checkpoint", checkpoint::KEYS, problems);
         let restart = open("restart", restart::KEYS, problems);
-        let state = open("state", STATE_KEYS, problems);
-        if let Some(word) = state.word("backend", &["memory", "disk"], problems)
-            && word.value == "disk"
-        {
-            problems.not_built(word.span, "state backend \"disk\"", "use backend = \"memory\", or leave the key out");
-        }
+        let state = open("state", state::KEYS, problems);
+        let state = StateKeys::read(&state, &state::IN_STATE, &StateKeys::default(), problems);
         let max_parallelism = u32::try_from(groups).ok().and_then(MaxParallelism::new).expect("1 to 32,768 key groups");
-        let nodes = node::read_nodes(&root, problems);
+        let nodes = node::read_nodes(&root, &state, problems);
         check_parallelism(&pipeline, parallelism, groups, &nodes, problems);
+        let options = CheckpointOptions::new(base_dir, &name).read(&checkpoint, base_dir, problems);
+        check_state(&options, &nodes, problems);
         Self {
             source: problems.source.clone(),
             base_dir: base_dir.to_owned(),
-            checkpoint: CheckpointOptions::new(base_dir, &name).read(&checkpoint, base_dir, problems),
+            checkpoint: options,
             restart: RestartStrategy::read(&restart, problems),
             parallelism: u32::try_from(parallelism).expect("at most 32,768"),
             max_parallelism,
@@ -218,6 +218,21 @@ fn read_name(pipeline: &Section<'_, '_>, problems: &mut Problems) -> String {
         problems.add(found.span, "bad-id", error.to_string());
     }
     found.value
+}
+
+/// State on disk is written with checkpoints, and memory is freed by them.
+fn check_state(checkpoint: &CheckpointOptions, nodes: &[NodeConfig], problems: &mut Problems) {
+    let is_on_disk = |node: &&NodeConfig| match &node.kind {
+        NodeConfigKind::Operator(operator) => operator.state != StateOptions::Memory,
+        _ => false,
+    };
+    if checkpoint.interval_ms.is_none()
+        && let Some(node) = nodes.iter().find(is_on_disk)
+    {
+        let message = format!("the state of \"{}\" is on disk, and checkpoints are off", node.id);
+        let help = "state gets to the disk with checkpoints: set an interval, or use the backend \"memory\"";
+        problems.add_with_help(node.place.span.clone(), "contradiction", message, help);
+    }
 }
 
 fn check_parallelism(pipeline: &Section<'_, '_>, parallelism: u64, groups: u64, nodes: &[NodeConfig], problems: &mut Problems) {

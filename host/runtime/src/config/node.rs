@@ -13,12 +13,24 @@ use super::diagnostic::{Place, Problems, nearest};
 use super::guest_config::{self, SecretRef};
 use super::limits::{self, OperatorLimits};
 use super::section::{At, Section};
+use super::state::{self, StateKeys, StateOptions};
 use crate::connector::{SINKS, SOURCES};
 
 pub(super) const SOURCE_KEYS: &[&str] = &["connector", "parallelism", "watermark"];
 pub(super) const WATERMARK_KEYS: &[&str] = &["out-of-orderness", "idle-timeout"];
-pub(super) const OPERATOR_KEYS: &[&str] =
-    &["component", "input", "partition", "parallelism", "config", "secrets", "limits", "on-poison", "isolation"];
+pub(super) const OPERATOR_KEYS: &[&str] = &[
+    "component",
+    "input",
+    "partition",
+    "parallelism",
+    "config",
+    "secrets",
+    "limits",
+    "state-backend",
+    "state-memory",
+    "on-poison",
+    "isolation",
+];
 pub(super) const SINK_KEYS: &[&str] = &["connector", "input", "partition", "parallelism"];
 
 /// The most key groups, and so the most subtasks, that a job can have.
@@ -78,6 +90,8 @@ pub struct OperatorConfig {
     pub secrets: BTreeMap<String, SecretRef>,
     /// What the guest may use.
     pub limits: OperatorLimits,
+    /// Where its state is.
+    pub state: StateOptions,
 }
 
 /// One entry of `input`.
@@ -94,12 +108,13 @@ pub struct InputConfig {
 }
 
 /// Reads all nodes, in the order of the file.
-pub(super) fn read_nodes(root: &Section<'_, '_>, problems: &mut Problems) -> Vec<NodeConfig> {
+pub(super) fn read_nodes(root: &Section<'_, '_>, state: &StateKeys, problems: &mut Problems) -> Vec<NodeConfig> {
+    type Read<'a> = &'a dyn Fn(&str, &DeTable<'_>, &At<String>, &mut Problems) -> Option<NodeConfig>;
     let mut nodes = Vec::new();
     for (kind, read) in [
-        ("source", read_source as fn(&str, &DeTable<'_>, &At<String>, &mut Problems) -> Option<NodeConfig>),
-        ("operator", read_operator),
-        ("sink", read_sink),
+        ("source", &read_source as Read<'_>),
+        ("operator", &|title, table, name, problems| read_operator(title, table, name, state, problems)),
+        ("sink", &read_sink),
     ] {
         for (name, table) in root.tables(kind, problems) {
             nodes.extend(read(&format!("[{kind}.{}]", name.value.escape_debug()), table, &name, problems));
@@ -130,7 +145,13 @@ fn read_sink(title: &str, table: &DeTable<'_>, name: &At<String>, problems: &mut
     Some(NodeConfig { id: read_id(name, problems)?, place: problems.place(name.span.clone()), parallelism, inputs, kind })
 }
 
-fn read_operator(title: &str, table: &DeTable<'_>, name: &At<String>, problems: &mut Problems) -> Option<NodeConfig> {
+fn read_operator(
+    title: &str,
+    table: &DeTable<'_>,
+    name: &At<String>,
+    state: &StateKeys,
+    problems: &mut Problems,
+) -> Option<NodeConfig> {
     let section = Section::open(title, table, name.span.clone(), OPERATOR_KEYS, problems);
     refuse_unbuilt(&section, problems);
     let inputs = read_inputs(&section, problems);
@@ -148,6 +169,7 @@ fn read_operator(title: &str, table: &DeTable<'_>, name: &At<String>, problems: 
         None => OperatorLimits::default(),
     };
     let (config, secrets) = guest_config::read(&section, problems);
+    let state = StateKeys::read(&section, &state::IN_OPERATOR, state, problems).options();
     let id = read_id(name, problems)?;
     let component = component?;
     let operator = OperatorConfig {
@@ -156,6 +178,7 @@ fn read_operator(title: &str, table: &DeTable<'_>, name: &At<String>, problems: 
         config,
         secrets,
         limits,
+        state,
     };
     let kind = NodeConfigKind::Operator(operator);
     Some(NodeConfig { id, place: problems.place(name.span.clone()), parallelism, inputs, kind })

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{PIPELINE_KEYS, ROOT_KEYS, STATE_KEYS, checkpoint, guest_config, limits, node, restart, value};
+use super::{PIPELINE_KEYS, ROOT_KEYS, checkpoint, guest_config, limits, node, restart, state, value};
 use crate::connector::{SINKS, SOURCES, SinkOptions, SourceOptions};
 
 const SCHEMA: &str = include_str!("../../../../docs/pipeline.schema.json");
@@ -15,7 +15,7 @@ const TABLES: &[(&str, &[&str])] = &[
     ("/properties/checkpoint", checkpoint::KEYS),
     ("/properties/checkpoint/properties/retention", checkpoint::RETENTION_KEYS),
     ("/properties/restart", restart::KEYS),
-    ("/properties/state", STATE_KEYS),
+    ("/properties/state", state::KEYS),
     ("/$defs/source-keys/watermark", node::WATERMARK_KEYS),
     ("/properties/operator/additionalProperties", node::OPERATOR_KEYS),
     ("/properties/operator/additionalProperties/properties/secrets/additionalProperties", guest_config::SECRET_KEYS),

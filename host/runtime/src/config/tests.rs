@@ -292,7 +292,7 @@ fn each_mistake_is_named_at_its_line_and_column() {
         (
             25,
             "restart = 1",
-            "25:1 unknown-key: unknown key \"restart\" in [operator.count] (the keys here are component, input, partition, parallelism, config, secrets, limits, on-poison, isolation)",
+            "25:1 unknown-key: unknown key \"restart\" in [operator.count] (the keys here are component, input, partition, parallelism, config, secrets, limits, state-backend, state-memory, on-poison, isolation)",
         ),
     ];
     let mut wrong = Vec::new();
@@ -314,9 +314,10 @@ fn tables_of_the_file_are_checked_too() {
         ("[source]\nlines = 3", "2:9 wrong-type: \"lines\" is the number 3, expected a table, as in [source.lines]"),
         ("[pipeline]", "1:2 missing-key: [pipeline] lacks the key \"name\" (expected a name such as \"word-count\")"),
         (
-            "[state]\nbackend='disk'",
-            "2:9 not-built: state backend \"disk\" is not built yet (use backend = \"memory\", or leave the key out)",
+            "[state]\nmemory='64MiB'",
+            "2:1 contradiction: \"memory\" is set for state that is in memory (add backend = \"disk\", or drop the key)",
         ),
+        ("[state]\nbackend='disk'\nmemory='1MiB'", "3:8 out-of-range: \"memory\" is \"1MiB\", expected 4 MiB to 1 TiB"),
         (
             "[restart]\nfailover='individual'",
             "2:10 not-built: failover \"individual\" is not built yet (use failover = \"full\", or leave the key out)",

@@ -1,11 +1,13 @@
 //! The threads of one attempt: started together, stopped together.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 
 use cofferdam_dataflow::ids::{Attempt, SubtaskId, TaskIndex};
+use cofferdam_dataflow::state::MemoryPressure;
 use cofferdam_dataflow::subtask::{TaskCommand, TaskCounters};
 
 use super::build::AttemptParts;
@@ -23,6 +25,8 @@ pub(super) struct RunningAttempt {
     /// How many threads have not reported their end.
     pub(super) alive: usize,
     pub(super) cancelled: bool,
+    /// Tasks that must not get more input before a checkpoint has completed.
+    holding: BTreeSet<TaskIndex>,
 }
 
 struct RunningTask {
@@ -49,7 +53,8 @@ impl RunningAttempt {
         let wakeup = |task: TaskIndex| -> Arc<Wakeup> { Arc::clone(&shared[task.0].wakeup) };
         let channels: Vec<_> =
             plan.channels.iter().map(|channel| Arc::new(Channel::new(wakeup(channel.from), wakeup(channel.to)))).collect();
-        let mut running = Self { attempt: parts.attempt, tasks: Vec::new(), alive: 0, cancelled: false };
+        let mut running =
+            Self { attempt: parts.attempt, tasks: Vec::new(), alive: 0, cancelled: false, holding: BTreeSet::new() };
         for (task, shared) in plan.tasks.iter().zip(&shared) {
             let (commands, receiver) = channel();
             let report = report.clone();
@@ -93,6 +98,16 @@ impl RunningAttempt {
                 task.shared.wakeup.wake();
             }
         }
+    }
+
+    /// Takes note of how short of memory a task is. Returns whether sources are to wait, if that has changed.
+    pub(super) fn note_pressure(&mut self, task: TaskIndex, pressure: MemoryPressure) -> Option<bool> {
+        let was = self.holding.is_empty();
+        match pressure {
+            MemoryPressure::Hold => self.holding.insert(task),
+            MemoryPressure::None | MemoryPressure::Checkpoint => self.holding.remove(&task),
+        };
+        (was != self.holding.is_empty()).then_some(was)
     }
 
     /// Asks all tasks to end at once.

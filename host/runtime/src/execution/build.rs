@@ -16,8 +16,9 @@ use cofferdam_dataflow::subtask::{
 };
 use cofferdam_dataflow::time::ProcessingTime;
 
-use super::definition::{JobDefinition, NodeParts};
+use super::definition::{JobDefinition, NodeParts, StateBackend};
 use super::snapshot_writer::error_text;
+use super::stores::{Stores, store_failure};
 
 /// The splits of every source, found once an attempt.
 pub type Splits = BTreeMap<OperatorId, Vec<Split>>;
@@ -34,6 +35,8 @@ pub struct AttemptParts {
     pub restore: Option<RestorePlan>,
     /// As [`discover`] found them.
     pub splits: Splits,
+    /// The stores of state; needed if any operator's state is on disk.
+    pub stores: Option<Stores>,
     /// Seeds the tables' hashes: nothing that leaves the process depends on it.
     pub seed: u64,
 }
@@ -175,10 +178,19 @@ impl AttemptParts {
             subtask: u16::try_from(plan.subtask).expect("parallelism is at most the number of key groups"),
         };
         for index in &plan.nodes {
-            if let NodeParts::Operator { factory, state_quota_bytes, .. } = &self.definition.parts[*index]
+            if let NodeParts::Operator { factory, state_quota_bytes, backend, .. } = &self.definition.parts[*index]
                 && factory.descriptor().has_state()
             {
-                let state = SubtaskState::new(owner.clone(), &factory.descriptor().slots, self.seed, *state_quota_bytes);
+                let mut state = SubtaskState::new(owner.clone(), &factory.descriptor().slots, self.seed, *state_quota_bytes);
+                if let StateBackend::Disk { memory_bytes } = backend {
+                    let id = SubtaskId { operator: self.definition.spec.nodes[*index].id.clone(), index: plan.subtask };
+                    let Some(stores) = &self.stores else {
+                        return Err(TaskFailure::internal(id, "state on disk without a directory for it".into()));
+                    };
+                    let of = (self.attempt, &*self.definition);
+                    let restore = self.restore.as_ref().map(|restore| restore.checkpoint);
+                    stores.attach(of, (plan, &id), &factory.descriptor().slots, *memory_bytes, restore, &mut state)?;
+                }
                 states.insert(self.definition.spec.nodes[*index].id.clone(), state);
             }
         }
@@ -187,6 +199,11 @@ impl AttemptParts {
         if let (Some(task), Some(operator)) = (task, first) {
             let id = SubtaskId { operator, index: plan.subtask };
             task.load(&*self.storage, &mut states, now).map_err(|error| load_failure(&error, id))?;
+        }
+        let restored = self.restore.as_ref().map(|restore| restore.checkpoint);
+        for (operator, state) in &mut states {
+            let id = SubtaskId { operator: operator.clone(), index: plan.subtask };
+            state.settle_store(restored).map_err(|error| store_failure(&id, &error))?;
         }
         Ok(states)
     }

@@ -1,6 +1,7 @@
 //! A job that is ready to run: its graph, and what makes the guests, sources and sinks of its nodes.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use cofferdam_dataflow::checkpoint::config::CheckpointConfig;
@@ -28,6 +29,21 @@ pub struct JobDefinition {
     pub engine: String,
     /// When checkpoints are taken, and how many are kept.
     pub checkpoint: CheckpointConfig,
+    /// Where stores of state are; needed if any operator's state is on disk.
+    pub local_dir: Option<PathBuf>,
+}
+
+/// Where an operator's state is between checkpoints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StateBackend {
+    /// In memory.
+    #[default]
+    Memory,
+    /// On the local disk.
+    Disk {
+        /// The memory that the state of one subtask may take, the store's own included, about.
+        memory_bytes: u64,
+    },
 }
 
 /// What makes the parts of a node.
@@ -48,6 +64,8 @@ pub enum NodeParts {
         limits: EffectLimits,
         /// Bytes of keys and values of one subtask's state, at most.
         state_quota_bytes: u64,
+        /// Where its state is.
+        backend: StateBackend,
     },
     /// A sink.
     Sink {
@@ -67,6 +85,13 @@ impl JobDefinition {
     pub fn new(spec: JobSpec, parts: Vec<NodeParts>, checkpoint: CheckpointConfig) -> Result<Self, SpecError> {
         assert_eq!(spec.nodes.len(), parts.len(), "one part for each node");
         let plan = ExecutionPlan::new(&spec)?;
-        Ok(Self { spec, plan, parts, digests: BTreeMap::new(), imports: BTreeMap::new(), engine: String::new(), checkpoint })
+        let (digests, imports, engine, local_dir) = (BTreeMap::new(), BTreeMap::new(), String::new(), None);
+        Ok(Self { spec, plan, parts, digests, imports, engine, checkpoint, local_dir })
+    }
+
+    /// Whether the state of any operator is on disk.
+    pub fn has_stores(&self) -> bool {
+        let is_on_disk = |part: &NodeParts| matches!(part, NodeParts::Operator { backend: StateBackend::Disk { .. }, .. });
+        self.parts.iter().any(is_on_disk)
     }
 }

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cofferdam_dataflow::checkpoint::coordinator::{CheckpointCommand, SavepointOrder};
@@ -14,15 +15,18 @@ use cofferdam_dataflow::ids::{Attempt, TaskIndex};
 use cofferdam_dataflow::job::failure::{Failure, FailureCause};
 use cofferdam_dataflow::job::master::{DeclineReason, JobCommand, JobEnd, JobEvent, JobMaster, JobReport, JobSetup, Now};
 use cofferdam_dataflow::job::restart::RestartPolicy;
+use cofferdam_dataflow::state::MemoryPressure;
 use cofferdam_dataflow::subtask::{Cause, TaskCommand, TaskCounters, TaskFailure};
 use cofferdam_dataflow::time::MonotonicTime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use super::applier::{self, Applied, ApplierMessage};
 use super::attempt::RunningAttempt;
 use super::build::{AttemptParts, Splits};
 use super::definition::JobDefinition;
 use super::io::{self, Done, Work, anyone};
 use super::snapshot_writer::{self, WriterHandle, WriterMessage, Written};
+use super::stores::{self, Stores};
 use super::worker::{Clock, WorkerEvent};
 
 /// How often counters are reported.
@@ -86,10 +90,21 @@ pub enum ExecutionEvent {
 
 /// Anything that the control loop is told.
 enum Message {
-    Worker { attempt: Attempt, task: TaskIndex, event: WorkerEvent },
+    Worker {
+        attempt: Attempt,
+        task: TaskIndex,
+        event: WorkerEvent,
+    },
     Written(Written),
-    WriterReset { attempt: Attempt },
+    WriterReset {
+        attempt: Attempt,
+    },
     Done(Done),
+    Applied(Applied),
+    /// No store of an attempt is open any more.
+    StoresClosed {
+        attempt: Attempt,
+    },
 }
 
 /// Runs a job to its end.
@@ -111,6 +126,19 @@ pub async fn execute(
     let to_loop = messages.clone();
     let report = move |done| drop(to_loop.send(Message::Done(done)));
     let (work, io_thread) = io::start(Arc::clone(&definition), Arc::clone(&storage), report)?;
+    if let Some(dir) = definition.local_dir.as_ref().filter(|_| options.fresh || !definition.has_stores()) {
+        stores::delete_all(dir)?;
+    }
+    let (applier, applier_thread) = match definition.has_stores() {
+        true => {
+            let to_loop = messages.clone();
+            let report = move |applied| drop(to_loop.send(Message::Applied(applied)));
+            let (applier, thread) = applier::start(Arc::clone(&storage), report)?;
+            (Some(applier), Some(thread))
+        }
+        false => (None, None),
+    };
+    let local_dir = definition.local_dir.clone();
     let master = JobMaster::new(JobSetup {
         spec: definition.spec.clone(),
         plan: definition.plan.clone(),
@@ -125,10 +153,29 @@ pub async fn execute(
     });
     let clock = Clock::start();
     let seed = options.seed;
-    let job = JobLoop { definition, storage, master, clock, seed, writer, work, messages, running: None, tick: None, end: None };
+    let (running, tick, end) = (None, None, None);
+    let job = JobLoop {
+        definition,
+        storage,
+        master,
+        clock,
+        seed,
+        writer,
+        work,
+        messages,
+        applier,
+        stores_suspect: false,
+        running,
+        tick,
+        end,
+    };
     let end = job.run(receiver, controls, observe).await;
     // The loop is gone, and with it the last handles: both threads finish what they were given and end.
-    drop(tokio::task::spawn_blocking(move || (io_thread.join(), writer_thread.join())).await);
+    let join = move || (io_thread.join(), writer_thread.join(), applier_thread.map(JoinHandle::join));
+    drop(tokio::task::spawn_blocking(join).await);
+    if let (JobEnd::Finished { .. } | JobEnd::AlreadyFinished { .. }, Some(dir)) = (&end, local_dir) {
+        stores::delete_all(&dir)?;
+    }
     Ok(end)
 }
 
@@ -141,6 +188,9 @@ struct JobLoop {
     writer: WriterHandle,
     work: Sender<Work>,
     messages: UnboundedSender<Message>,
+    applier: Option<Sender<ApplierMessage>>,
+    /// Whether a store has failed: the next attempt builds all of them again.
+    stores_suspect: bool,
     running: Option<RunningAttempt>,
     tick: Option<MonotonicTime>,
     end: Option<JobEnd>,
@@ -202,6 +252,8 @@ impl JobLoop {
             },
             Message::Written(Written::Durable { key, segment }) => {
                 let id = SegmentId { checkpoint: key.checkpoint, attempt: key.attempt, task: key.task };
+                let reference = segment.as_ref().map(|segment| segment.reference);
+                self.tell_applier(ApplierMessage::Written { key, segment: reference });
                 self.tell(JobEvent::Acknowledged { id, segment }, observe);
             }
             Message::Written(Written::Failed { key, reason }) => {
@@ -212,7 +264,24 @@ impl JobLoop {
                 let failure = Failure::of_job(FailureCause::from(&error));
                 self.tell(JobEvent::Failed { attempt: key.attempt, failure }, observe);
             }
-            Message::WriterReset { attempt } => self.tell(JobEvent::TasksStopped { attempt }, observe),
+            Message::WriterReset { attempt } => match &self.applier {
+                Some(applier) => {
+                    let messages = self.messages.clone();
+                    let done = Box::new(move || drop(messages.send(Message::StoresClosed { attempt })));
+                    drop(applier.send(ApplierMessage::Reset { attempt, done }));
+                }
+                None => self.tell(JobEvent::TasksStopped { attempt }, observe),
+            },
+            Message::StoresClosed { attempt } => self.tell(JobEvent::TasksStopped { attempt }, observe),
+            Message::Applied(Applied::Done { attempt, task, checkpoint }) => {
+                if self.running.as_ref().is_some_and(|running| running.attempt == attempt) {
+                    self.command_tasks(Some(&[task]), TaskCommand::Applied(checkpoint));
+                }
+            }
+            Message::Applied(Applied::Failed { attempt, failure }) => {
+                self.stores_suspect = true;
+                self.tell(JobEvent::Failed { attempt, failure: failure_of(*failure) }, observe);
+            }
             Message::Worker { attempt, task, event } => self.take_worker(attempt, task, event, observe),
         }
     }
@@ -222,8 +291,10 @@ impl JobLoop {
             WorkerEvent::Running => self.tell(JobEvent::TaskStarted { attempt, task }, observe),
             WorkerEvent::SnapshotPause { pause_us } => observe(ExecutionEvent::SnapshotPause { task, pause_us }),
             WorkerEvent::SnapshotTaken(snapshot) => self.tell(JobEvent::SnapshotTaken(*snapshot), observe),
+            WorkerEvent::MemoryPressure(pressure) => self.note_pressure(attempt, task, pressure, observe),
             WorkerEvent::EndOfData => self.tell(JobEvent::TaskEndOfData { attempt, task }, observe),
             WorkerEvent::Failed(failure) => {
+                self.stores_suspect |= stores::is_suspect(&failure);
                 let failure = failure_of(*failure);
                 self.tell(JobEvent::Failed { attempt, failure }, observe);
             }
@@ -233,6 +304,31 @@ impl JobLoop {
                     self.forget_stopped(observe);
                 }
             }
+        }
+    }
+
+    /// A task is short of memory, or is not any more: a checkpoint makes room, and until then sources wait if need be.
+    fn note_pressure(
+        &mut self,
+        attempt: Attempt,
+        task: TaskIndex,
+        pressure: MemoryPressure,
+        observe: &mut dyn FnMut(ExecutionEvent),
+    ) {
+        let Some(running) = self.running.as_mut().filter(|running| running.attempt == attempt) else { return };
+        if let Some(held) = running.note_pressure(task, pressure) {
+            tracing::debug!(held, "sources wait for memory");
+            self.command_tasks(None, TaskCommand::Hold(held));
+        }
+        if pressure != MemoryPressure::None {
+            self.tell(JobEvent::CheckpointWanted { attempt }, observe);
+        }
+    }
+
+    fn tell_applier(&self, message: ApplierMessage) {
+        if let Some(applier) = &self.applier {
+            // It lives as long as the loop.
+            drop(applier.send(message));
         }
     }
 
@@ -256,6 +352,9 @@ impl JobLoop {
             }
             JobCommand::Checkpoint(CheckpointCommand::NotifyCompleted { checkpoint }) => {
                 self.command_tasks(None, TaskCommand::Completed(checkpoint));
+                if let Some(running) = &self.running {
+                    self.tell_applier(ApplierMessage::Completed { attempt: running.attempt, checkpoint });
+                }
             }
             JobCommand::Checkpoint(CheckpointCommand::NotifyAborted { checkpoint }) => {
                 self.writer.send(WriterMessage::Abort { checkpoint });
@@ -289,7 +388,17 @@ impl JobLoop {
             // Cancelled while its splits were being looked for; that has been answered already.
             return;
         }
+        let stores = match (&self.definition.local_dir, &self.applier) {
+            (Some(dir), Some(applier)) => Some(Stores::new(dir.clone(), applier.clone())),
+            _ => None,
+        };
+        let suspect = std::mem::take(&mut self.stores_suspect);
+        if let Some(Err(error)) = stores.as_ref().map(|stores| stores.clean(&self.definition, suspect)) {
+            let cause = FailureCause::Host(format!("stores of state could not be deleted: {error}"));
+            return self.tell(JobEvent::Failed { attempt, failure: Failure::of_job(cause) }, observe);
+        }
         let parts = AttemptParts {
+            stores,
             definition: Arc::clone(&self.definition),
             attempt,
             storage: Arc::clone(&self.storage),

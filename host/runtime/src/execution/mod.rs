@@ -1,5 +1,6 @@
 //! Does what the engine's job master commands: owns the threads, carries messages, decides nothing.
 
+mod applier;
 mod attempt;
 mod build;
 mod channel;
@@ -7,10 +8,12 @@ mod definition;
 mod io;
 mod job;
 mod snapshot_writer;
+mod stores;
 mod worker;
 
-pub use definition::{JobDefinition, NodeParts};
+pub use definition::{JobDefinition, NodeParts, StateBackend};
 pub use job::{Control, ExecutionEvent, RunOptions, execute};
+pub use stores::delete_all as delete_stores;
 
 /// The executor's parts that hold no thread, for those who schedule them in another way: the simulator.
 #[doc(hidden)]
@@ -19,4 +22,5 @@ pub mod parts {
     pub use super::io::{Done, Io, Work};
     pub use super::job::failure_of;
     pub use super::snapshot_writer::{SnapshotKey, Writer, WriterMessage, Written};
+    pub use super::stores::Stores;
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use cofferdam_dataflow::element::StreamElement;
 use cofferdam_dataflow::ids::{Attempt, SubtaskId, TaskIndex};
 use cofferdam_dataflow::snapshot::TaskSnapshot;
+use cofferdam_dataflow::state::MemoryPressure;
 use cofferdam_dataflow::subtask::{Now, Ports, Step, Task, TaskCommand, TaskCounters, TaskEvent, TaskFailure};
 use cofferdam_dataflow::time::ProcessingTime;
 
@@ -29,6 +30,8 @@ pub(super) enum WorkerEvent {
     SnapshotTaken(Box<TaskSnapshot>),
     /// For how long the task stood still for it.
     SnapshotPause { pause_us: u64 },
+    /// How short of memory the task's state is.
+    MemoryPressure(MemoryPressure),
     /// All inputs have ended.
     EndOfData,
     /// The task failed and has been dropped.
@@ -180,6 +183,7 @@ impl Ports for ChannelPorts<'_> {
             }
             TaskEvent::SnapshotBlock { checkpoint, block } => writer.send(WriterMessage::Block { key: key(checkpoint), block }),
             TaskEvent::SnapshotEncoded { checkpoint } => writer.send(WriterMessage::End { key: key(checkpoint) }),
+            TaskEvent::MemoryPressure(pressure) => report(WorkerEvent::MemoryPressure(pressure)),
             TaskEvent::EndOfData => report(WorkerEvent::EndOfData),
         }
     }

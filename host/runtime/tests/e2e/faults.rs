@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use cofferdam::config::{NodeConfigKind, PipelineFile};
 use cofferdam::connector::{ConnectorPlace, SinkOptions, SourceOptions};
-use cofferdam::execution::{ExecutionEvent, JobDefinition, NodeParts, RunOptions, execute};
+use cofferdam::execution::{ExecutionEvent, JobDefinition, NodeParts, RunOptions, StateBackend, execute};
 use cofferdam::guest::{ComponentLoader, GuestLimits, GuestOptions, TracingLog};
 use cofferdam::sandbox::compile::{CompileLimits, Compiler};
 use cofferdam::sandbox::scan::ScanLimits;
@@ -179,7 +179,12 @@ fn definition(stage: &Stage, traps: &BTreeMap<&str, Arc<dyn Trap>>, interval_ms:
             }
             NodeConfigKind::Operator(operator) => {
                 let factory = Arc::clone(&factories[&node.id]);
-                NodeParts::Operator { factory, limits: operator.limits.effects, state_quota_bytes: 1 << 30 }
+                NodeParts::Operator {
+                    factory,
+                    limits: operator.limits.effects,
+                    state_quota_bytes: 1 << 30,
+                    backend: StateBackend::Memory,
+                }
             }
         });
     }

@@ -66,10 +66,16 @@ fn output_bytes(counts: &BTreeMap<String, u64>) -> u64 {
 
 /// Kills one run again and again at moments that the seed chooses, not too late for the next.
 fn killed_again_and_again(parallelism: u32) {
-    let mut random = Random(seed());
     let stage = Stage::new();
     let counts = stage_words(&stage, &word_count(parallelism, "50ms"), 16, 40_000);
-    let total = output_bytes(&counts);
+    kill_to_the_end(&stage, &counts, &mut |_, _| {});
+}
+
+/// Kills a word count again and again, until it has finished, and compares what it published. Between a kill and the next
+/// run `meanwhile` is called.
+pub(crate) fn kill_to_the_end(stage: &Stage, counts: &BTreeMap<String, u64>, meanwhile: &mut dyn FnMut(&Stage, &mut Random)) {
+    let mut random = Random(seed());
+    let total = output_bytes(counts);
     let out = stage.path("out");
     let reader = Reader::start(&out);
     let (mut kills, mut longest_us) = (0, 60_000);
@@ -81,6 +87,7 @@ fn killed_again_and_again(parallelism: u32) {
         }
         running.kill();
         kills += 1;
+        meanwhile(stage, &mut random);
         // Each kill may take its part of nine tenths of the way, on a fast machine as on a slow one.
         let is_ahead = published_bytes(&out) * KILLS * 10 > total * kills * 9;
         longest_us = if is_ahead { longest_us / 2 } else { longest_us * 6 / 5 };
@@ -90,7 +97,7 @@ fn killed_again_and_again(parallelism: u32) {
     // The last run may have been the one that finished: then this one has nothing to do.
     check_end(&stage.run(&[]));
     assert!(reader.finish(&out) > 1);
-    check_counts(&out, &counts);
+    check_counts(&out, counts);
     assert_eq!(published_bytes(&out), total);
 }
 

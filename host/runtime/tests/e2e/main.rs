@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests may unwrap, and print their seeds")]
 
 mod bootstrap;
+mod disk;
 mod faults;
 mod guest_faults;
 mod input;

@@ -223,6 +223,15 @@ impl Coordinator {
         out
     }
 
+    /// The next periodic checkpoint is due now, whatever the interval: somebody waits for it. It keeps to the pause and to
+    /// the number in flight.
+    pub fn hasten(&mut self, now: Now) -> Outputs {
+        let mut out = Outputs::default();
+        self.due = Some(now.monotonic);
+        self.trigger_what_is_due(now, &mut out);
+        out
+    }
+
     /// Asks for a checkpoint that does not wait for the interval, such as the one before a stop. `savepoint`: it is to be
     /// one as well.
     pub fn request(&mut self, purpose: CheckpointPurpose, savepoint: Option<SavepointOrder>, now: Now) -> Outputs {

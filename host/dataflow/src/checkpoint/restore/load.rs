@@ -1,6 +1,6 @@
 //! Loading the state that a task begins with. Blocks while it reads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{TableRestore, TaskRestore};
 use crate::checkpoint::segment::SegmentError;
@@ -32,6 +32,26 @@ pub enum LoadError {
 }
 
 impl TaskRestore {
+    /// Returns what a store that holds the state of an earlier checkpoint lacks, and the groups of which it lacks all that
+    /// there is.
+    fn lacking(&self, states: &BTreeMap<OperatorId, SubtaskState>) -> (Self, Vec<(TableId, KeyGroup)>) {
+        let (mut lacking, mut renewed) = (self.clone(), Vec::new());
+        for part in &mut lacking.tables {
+            let state = states.get(&part.table.operator).filter(|state| state.is_stored(part.slot));
+            let Some(resumed) = state.and_then(SubtaskState::resumed) else { continue };
+            for (group, chain) in &mut part.groups {
+                let all = chain.len();
+                chain.retain(|segment| segment.checkpoint > resumed);
+                if chain.len() == all {
+                    renewed.push((part.table.clone(), *group));
+                }
+            }
+        }
+        let wanted: BTreeSet<_> = lacking.tables.iter().flat_map(|part| part.groups.values()).flatten().copied().collect();
+        lacking.segments.retain(|id, _| wanted.contains(id));
+        (lacking, renewed)
+    }
+
     /// Loads the state of the task's operators into `states`, which must be empty. Values that have expired by `now` are
     /// left out.
     ///
@@ -52,7 +72,13 @@ impl TaskRestore {
             let table = table.clone();
             move |error| LoadError::State { table, error }
         };
-        self.read(storage, |table, group, bytes| {
+        let (lacking, renewed) = self.lacking(states);
+        for (table, group) in &renewed {
+            if let (Some((_, slot)), Some(state)) = (by_id(&mut loading, table), states.get(&table.operator)) {
+                slot.begin_group(state, *group);
+            }
+        }
+        lacking.read(storage, |table, group, bytes| {
             let (Some((known, slot)), Some(state)) = (by_id(&mut loading, table), states.get_mut(&table.operator)) else {
                 return Err(LoadError::Undeclared(table.clone()));
             };

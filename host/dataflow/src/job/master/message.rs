@@ -126,6 +126,11 @@ pub enum JobEvent {
         /// What the final checkpoint is to be as well; by the same number.
         savepoint: Option<SavepointOrder>,
     },
+    /// A task is short of memory until a checkpoint completes.
+    CheckpointWanted {
+        /// Its attempt.
+        attempt: Attempt,
+    },
     /// The user wants the job to stop, with a checkpoint.
     StopRequested,
     /// The user wants the job to stop at once.

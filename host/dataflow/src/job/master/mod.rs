@@ -93,6 +93,7 @@ impl JobMaster {
             }
             JobEvent::TaskStarted { attempt, task } => self.on_task_started(attempt, task, now),
             JobEvent::Tick => self.on_tick(now),
+            JobEvent::CheckpointWanted { attempt } => self.on_checkpoint_wanted(attempt, now),
             JobEvent::Failed { attempt, failure } => {
                 // A job that is being marked as finished needs its tasks no more.
                 let matters = matches!(self.state, State::Starting { .. } | State::Running { .. });
@@ -247,6 +248,13 @@ impl JobMaster {
                 self.apply(outputs, now);
             }
             _ => {}
+        }
+    }
+
+    fn on_checkpoint_wanted(&mut self, of: Attempt, now: Now) {
+        if matches!(self.state, State::Running { attempt, .. } if attempt == of) {
+            let outputs = self.coordinator.hasten(now);
+            self.apply(outputs, now);
         }
     }
 

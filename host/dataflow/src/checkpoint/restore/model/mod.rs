@@ -2,12 +2,14 @@
 //! ordinary maps and lists: tables, segments, chains and restore plans together.
 
 mod reference;
+mod stores;
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use proptest::prelude::*;
 use reference::{Bytes, Change, Reference, change, expires, slot, slots};
+use stores::{Backing, SubtaskStore};
 
 use super::tests::manifest;
 use super::*;
@@ -39,7 +41,9 @@ enum Action {
     Confirm(u8),
     Abort,
     /// From the newest completed checkpoint, with so many subtasks, and with times to live or without.
-    Restart(u32, bool),
+    Restart(u32, bool, Backing),
+    /// A subtask's store gets the next completed checkpoint; or only so many of its writes.
+    Apply(u8, Option<u64>),
     /// All of it is read.
     Check,
 }
@@ -54,7 +58,11 @@ fn action() -> impl Strategy<Value = Action> {
         3 => Just(Action::Complete),
         4 => any::<u8>().prop_map(Action::Confirm),
         2 => Just(Action::Abort),
-        1 => (prop_oneof![Just(1_u32), Just(2), Just(3), Just(5)], prop::bool::weighted(0.8)).prop_map(|(p, t)| Action::Restart(p, t)),
+        1 => (prop_oneof![Just(1_u32), Just(2), Just(3), Just(5)], prop::bool::weighted(0.8), stores::backing())
+            .prop_map(|(p, t, backing)| Action::Restart(p, t, backing)),
+        // The same subtasks again, as after a crash.
+        1 => stores::backing().prop_map(|backing| Action::Restart(2, true, backing)),
+        4 => (any::<u8>(), prop::option::weighted(0.3, 0..6_u64)).prop_map(|(subtask, writes)| Action::Apply(subtask, writes)),
         1 => Just(Action::Check),
     ]
 }
@@ -73,6 +81,8 @@ struct World {
     storage: MemoryStorage,
     spec: JobSpec,
     states: Vec<Rc<SharedState>>,
+    /// By subtask; empty for state in memory.
+    stores: Vec<SubtaskStore>,
     live: Reference,
     has_ttl: bool,
     now: i64,
@@ -122,6 +132,7 @@ impl World {
             storage: MemoryStorage::default(),
             spec,
             states,
+            stores: vec![],
             live: Reference::default(),
             has_ttl: true,
             now: 1000,
@@ -186,6 +197,8 @@ impl World {
             let mut state = state.borrow_mut();
             state.check_room(1 << 20).unwrap();
             state.apply(effects);
+            state.check_accounts();
+            assert_eq!(state.store_failure(), None);
         }
     }
 
@@ -287,6 +300,7 @@ impl World {
     fn collect(&mut self, subtask: usize, budget: usize) {
         let mut state = self.states[subtask].borrow_mut();
         state.reap_some(budget);
+        state.evict_some();
         let (pending, full) = (&mut self.pending, &mut self.full);
         state.collect_some(budget, &mut |id, block| {
             let mut all = pending.iter_mut().chain(full.iter_mut().map(|full| &mut full.0));
@@ -306,7 +320,12 @@ impl World {
         let manifest = self.manifest(&pending, &StateChains::default());
         let mut restored = World { storage: self.storage.clone(), now: self.now, ..World::new() };
         restored.completed = Some((manifest, pending.reference, self.has_ttl));
-        restored.restart(parallelism, self.has_ttl);
+        // With the other kind of backing.
+        let backing = match self.stores.is_empty() {
+            true => Backing::Store { memory_bytes: 0, keep: false },
+            false => Backing::Memory,
+        };
+        restored.restart(parallelism, self.has_ttl, backing);
         restored.check();
     }
 
@@ -325,6 +344,7 @@ impl World {
         let empty = StateChains::default();
         let chains = self.completed.as_ref().map_or(&empty, |(manifest, ..)| &manifest.state);
         let manifest = self.manifest(&pending, chains);
+        self.completed_stores(newest, &manifest.state);
         self.completed = Some((manifest, pending.reference, self.has_ttl));
         self.completed_id = Some(newest);
     }
@@ -350,8 +370,9 @@ impl World {
         (!blocks.is_empty()).then_some(info)
     }
 
-    fn restart(&mut self, parallelism: u32, has_ttl: bool) {
+    fn restart(&mut self, parallelism: u32, has_ttl: bool, backing: Backing) {
         self.pending.clear();
+        self.replace_stores(parallelism, backing);
         self.full.clear();
         // The new tasks begin with that checkpoint; nobody tells them again.
         self.completed_id = None;
@@ -359,6 +380,8 @@ impl World {
         let plan = ExecutionPlan::new(&self.spec).unwrap();
         let mut states: Vec<_> = (0..parallelism).map(|subtask| empty(&self.spec, subtask)).collect();
         self.live = Reference::default();
+        let restored = self.completed.as_ref().map(|(manifest, ..)| manifest.checkpoint);
+        self.attach_stores(&mut states, has_ttl, restored);
         if let Some((manifest, reference, had_ttl)) = &self.completed {
             self.live = reference.clone();
             self.live.redistribute(manifest.nodes[1].parallelism, parallelism);
@@ -374,6 +397,9 @@ impl World {
                 restore.tasks[task.index.0].load(&self.storage, &mut loaded, ProcessingTime(self.now)).unwrap();
                 states[task.subtask as usize] = loaded.remove(&operator()).unwrap();
             }
+        }
+        for state in &mut states {
+            state.settle_store(restored).unwrap();
         }
         self.has_ttl = has_ttl;
         self.states = states.into_iter().map(|state| Rc::new(RefCell::new(state))).collect();
@@ -401,16 +427,17 @@ impl World {
             Action::Collect(subtask, budget) => self.collect(self.nth(*subtask), *budget),
             Action::Complete => self.complete(),
             Action::Confirm(subtask) => {
-                let state = &self.states[self.nth(*subtask)];
-                self.completed_id.iter().for_each(|id| state.borrow_mut().confirm(*id));
+                let subtask = self.nth(*subtask);
+                self.completed_id.iter().for_each(|id| self.states[subtask].borrow_mut().confirm(*id));
             }
             Action::Abort => {
                 if let Some(pending) = self.pending.pop() {
                     self.states.iter().for_each(|state| state.borrow_mut().drop_snapshot(pending.id));
                 }
             }
-            Action::Restart(parallelism, has_ttl) => {
-                self.restart(*parallelism, *has_ttl);
+            Action::Apply(subtask, writes) => self.apply(self.nth(*subtask), *writes),
+            Action::Restart(parallelism, has_ttl, backing) => {
+                self.restart(*parallelism, *has_ttl, *backing);
                 self.check();
             }
             Action::Check => self.check(),
@@ -484,6 +511,20 @@ proptest! {
         actions.iter().for_each(|action| world.step(action));
         world.complete();
         let (parallelism, has_ttl) = (world.parallelism() % 5 + 1, world.has_ttl);
-        world.step(&Action::Restart(parallelism, has_ttl));
+        world.step(&Action::Restart(parallelism, has_ttl, Backing::Memory));
+    }
+
+    #[test]
+    fn state_in_a_store_is_the_same_state(
+        backing in stores::backing(),
+        actions in prop::collection::vec(action(), 1..60),
+        last in stores::backing(),
+    ) {
+        let mut world = World::new();
+        world.step(&Action::Restart(2, true, backing));
+        actions.iter().for_each(|action| world.step(action));
+        world.complete();
+        let (parallelism, has_ttl) = (world.parallelism(), world.has_ttl);
+        world.step(&Action::Restart(parallelism, has_ttl, last));
     }
 }
