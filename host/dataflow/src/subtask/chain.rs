@@ -151,7 +151,8 @@ impl Chain {
     /// Evicts a slice of what stores hold. Returns whether there was anything.
     pub(super) fn evict(&mut self) -> bool {
         let states = operators(&mut self.nodes).filter_map(|operator| operator.state.as_ref());
-        states.fold(false, |any, state| state.borrow_mut().evict_some() || any)
+        // Each has its turn, whatever the others had to do.
+        states.filter(|state| state.borrow_mut().evict_some()).count() > 0
     }
 
     pub(super) fn memory_pressure(&self) -> MemoryPressure {

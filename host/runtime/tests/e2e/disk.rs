@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::kill::{kill_to_the_end, word_count};
-use super::stage::{Random, Stage};
+use super::stage::Stage;
 
 /// Distinct words: with their counts, several times the memory that is allowed.
 const WORDS: u64 = 120_000;
@@ -70,6 +70,6 @@ fn state_moves_between_memory_and_disk_with_any_parallelism() {
     kill_to_the_end(&stage, &counts, &mut |stage, random| {
         let parallelism = u32::try_from(random.below(3)).unwrap() + 1;
         let state = if random.below(2) == 0 { "" } else { ON_DISK };
-        stage.write("pipeline.toml", &format!("{}{state}", word_count(parallelism, "50ms")));
+        stage.write("pipeline.toml", format!("{}{state}", word_count(parallelism, "50ms")));
     });
 }

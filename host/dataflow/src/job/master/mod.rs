@@ -119,7 +119,7 @@ impl JobMaster {
             | JobEvent::SavepointPublished { .. }
             | JobEvent::SavepointFailed { .. }
             | JobEvent::CommitFailed { .. }) => self.on_checkpoint_event(event, now),
-            JobEvent::CheckpointRequested { request } => self.on_checkpoint_wanted(request, now),
+            JobEvent::CheckpointRequested { request } => self.on_checkpoint_requested(request, now),
             JobEvent::SavepointRequested(order) => self.on_savepoint_wanted(order, now),
             JobEvent::StopWithSavepointRequested(order) => self.on_stop_wanted(order, now),
             JobEvent::DrainRequested { request, savepoint } => self.on_drain_wanted(request, savepoint),

@@ -69,7 +69,7 @@ impl JobMaster {
         }
     }
 
-    pub(super) fn on_checkpoint_wanted(&mut self, request: u64, now: Now) {
+    pub(super) fn on_checkpoint_requested(&mut self, request: u64, now: Now) {
         match self.is_going_on() {
             Ok(_) => {
                 let outputs = self.coordinator.ask(request, now);
