@@ -49,8 +49,9 @@ pub trait StateReads {
     /// As [`Self::get_many`].
     fn scan_broadcast(&self, slot: u32, start_after: Option<&[u8]>, most: ReadLimit) -> Result<ReadEntries, ReadError>;
 
-    /// Returns how many entries and elements all pages so far have walked over besides those that they returned or were told
-    /// to skip: what has expired and is still stored. Whoever reads for a guest lets it pay for them.
+    /// Returns how many entries, elements and chunks of elements all pages so far have walked over besides those that they
+    /// returned: what has expired or is deleted and is still there, and what they were told to skip. Whoever reads for a
+    /// guest lets it pay for them.
     fn passed_over(&self) -> u64 {
         0
     }

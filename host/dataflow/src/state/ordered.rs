@@ -184,15 +184,14 @@ impl OrderedTable {
         self.index(key).find(key)?.entries.get(entry_key)
     }
 
-    /// Returns a key's entries after `start` in order, without tombstones.
+    /// Returns a key's entries after `start` in order; tombstones have no value.
     pub(super) fn after<'a>(
         &'a self,
         key: TableKey<'_>,
         start: Option<&[u8]>,
-    ) -> impl Iterator<Item = (&'a [u8], EntryRef, &'a [u8])> + use<'a> {
+    ) -> impl Iterator<Item = (&'a [u8], EntryRef, Option<&'a [u8]>)> + use<'a> {
         let entries = self.index(key).find(key).map(|node| node.entries.after(start));
-        let live = |(entry_key, place)| Some((entry_key, place, self.value(place)?));
-        entries.into_iter().flatten().filter_map(live)
+        entries.into_iter().flatten().map(|(entry_key, place)| (entry_key, place, self.value(place)))
     }
 
     /// Returns a key's last entry, which may be a tombstone.

@@ -138,16 +138,16 @@ fn entry_of<'a>(table: &'a OrderedTable, key: TableKey<'_>, entry_key: &[u8]) ->
     Some((Place::Resident(place), table.value(place)?))
 }
 
-/// Hands a key's entries after `start` to `each`, in order, until it returns `false`.
+/// Hands a key's entries after `start` to `each`, in order, until it returns `false`. Tombstones have no value.
 fn for_each_after(
     table: &OrderedTable,
     (key, row): (TableKey<'_>, u32),
     start: Option<&[u8]>,
-    mut each: impl FnMut(&[u8], Place<'_>, &[u8]) -> bool,
+    mut each: impl FnMut(&[u8], Place<'_>, Option<&[u8]>) -> bool,
 ) {
     match &table.cold {
         Some(cold) if !table.is_resident(key) => {
-            cold.scan_node(key, start, |entry_key, stored| each(entry_key, Place::Cold(row, Some(entry_key)), stored));
+            cold.scan_node(key, start, |entry_key, stored| each(entry_key, Place::Cold(row, Some(entry_key)), Some(stored)));
         }
         _ => drop(table.after(key, start).all(|(entry_key, place, stored)| each(entry_key, Place::Resident(place), stored))),
     }
@@ -212,7 +212,7 @@ impl SubtaskState {
             return found;
         }
         for_each_after(table, key, start_after, |entry_key, place, stored| {
-            let Some(value) = self.seen(slot, ttl, Some((place, stored))) else {
+            let Some(value) = stored.and_then(|stored| self.seen(slot, ttl, Some((place, stored)))) else {
                 self.pass_over(1);
                 return true;
             };
@@ -241,7 +241,12 @@ impl SubtaskState {
             if found.len() >= most.items as usize {
                 return false;
             }
+            let Some(chunk) = chunk else {
+                self.pass_over(1);
+                return true;
+            };
             if ttl.is_none() && skip >= list::count(chunk) {
+                self.pass_over(1);
                 skip -= list::count(chunk);
                 return true;
             }
@@ -278,6 +283,33 @@ mod tests {
     use crate::key_group::MaxParallelism;
     use crate::state::StateOwner;
     use crate::time::ProcessingTime;
+
+    #[test]
+    fn tombstones_and_skipped_chunks_are_counted() {
+        let slot = |name: &str, kind| {
+            let (name, codec) = (name.into(), "raw".into());
+            StateSlot { name, kind, codec, schema: String::new(), ttl_ms: 0, ttl_on_read: false, prefetch: false }
+        };
+        let owner = StateOwner { max_parallelism: MaxParallelism::new(1).unwrap(), groups: 0..1, subtask: 0 };
+        let mut state = SubtaskState::new(owner, &[slot("l", StateKind::List), slot("m", StateKind::Map)], 42, 1 << 30);
+        let keys: BytesColumn = [&b"k"[..]].into_iter().collect();
+        let long = [7; list::CHUNK_BYTES];
+        state.fill_frame(keys.as_slice(), &[], ProcessingTime(0)).unwrap();
+        let elements: BytesColumn = [&long[..], &long, b"last"].into_iter().collect();
+        let entry_keys: BytesColumn = [&b"a"[..], b"b", b"c", b"a", b"b"].into_iter().collect();
+        let values: BytesColumn = [&b"1"[..], b"2", b"3", b"", b""].into_iter().collect();
+        let ops = vec![op::PUT, op::PUT, op::PUT, op::DELETE, op::DELETE];
+        let entries = vec![EntryUpdate { slot: 1, rows: vec![0; 5], ops, entry_keys, values }];
+        let updates = vec![StateUpdate { slot: 0, rows: vec![0; 3], ops: vec![op::APPEND; 3], values: elements }];
+        state.apply(&Effects { updates, entries, ..Effects::default() });
+        let shared = SharedState::new(state);
+        shared.borrow_mut().fill_frame(keys.as_slice(), &[], ProcessingTime(0)).unwrap();
+        let most = ReadLimit { items: 9, bytes: 1 << 20 };
+        assert_eq!(shared.scan(1, 0, None, most).unwrap().keys.iter().collect::<Vec<_>>(), [b"c"]);
+        assert_eq!(shared.passed_over(), 2, "two tombstones");
+        assert_eq!(shared.get_list(0, 0, 2, most).unwrap().iter().collect::<Vec<_>>(), [b"last"]);
+        assert_eq!(shared.passed_over(), 4, "and two chunks");
+    }
 
     #[test]
     fn what_has_expired_is_not_returned_and_is_counted() {
