@@ -160,12 +160,11 @@ impl Stopped {
     }
 
     fn counting(simulation: &Simulation) -> Graph {
-        Self::source(simulation).operator("count", 1, count(&GuestFaults::default()), &[("numbers", 0)]).sink(
-            "out",
-            1,
-            SimSink::new(&simulation.world, "out", SinkKind::Transactional),
-            "count",
-        )
+        let out = SimSink::new(&simulation.world, "out", SinkKind::Transactional);
+        let counting = Self::source(simulation).operator("count", 1, count(&GuestFaults::default()), &[("numbers", 0)]);
+        let mut counting = counting.sink("out", 1, out, "count");
+        counting.digests.insert(OperatorId::new("count").unwrap(), "sha256:1".into());
+        counting
     }
 
     fn new(seed: u64) -> Self {
