@@ -236,8 +236,13 @@ impl World {
 }
 
 fn restore(completed: &Completed) -> SubtaskState {
+    restore_as(completed, false)
+}
+
+/// `rewritten`: as if the values had been brought to another schema.
+fn restore_as(completed: &Completed, rewritten: bool) -> SubtaskState {
     let mut state = empty_state();
-    let mut slot = SlotRestore::new(0, Deal::InPlace, 0, NOW);
+    let mut slot = SlotRestore::new(0, Deal::InPlace, 0, NOW).rewritten(rewritten);
     let mut groups = Vec::new();
     for (group, chain) in &completed.chains {
         let group = KeyGroup(*group);
@@ -283,6 +288,23 @@ fn an_unchanged_state_adds_nothing_and_one_change_adds_one_entry() {
     world.step(&Action::Restart);
     world.call(&[(8, Some(16))]);
     assert_eq!(bytes(&mut world), 1, "restored entries are clean");
+}
+
+#[test]
+fn values_that_a_restore_has_rewritten_are_written_in_full_next() {
+    let mut world = World::new();
+    let all: Vec<_> = (0..=255).map(|key| (key, Some(16))).collect();
+    world.call(&all);
+    world.step(&Action::Begin);
+    world.complete_and_confirm();
+    world.state = restore_as(&world.completed, true);
+    world.step(&Action::Begin);
+    while world.state.is_collecting() {
+        world.collect(10);
+    }
+    let blocks = &world.pending[0].blocks;
+    assert!(blocks.iter().all(|block| block.kind == SectionKind::Base), "what is stored is of another form");
+    assert_eq!(blocks.iter().map(|block| block.entries).sum::<u32>(), 256);
 }
 
 #[test]

@@ -47,6 +47,23 @@ fn the_manifest_lists_every_subtask_and_every_segment() {
 }
 
 #[test]
+fn what_was_migrated_is_referred_to_no_more() {
+    let mut bench = Bench::new(config());
+    bench.tick_at(1000);
+    bench.complete(1);
+    bench.coordinator.migrated(&BTreeSet::from([table()]));
+    bench.tick_at(2000);
+    for task in TASKS {
+        let id = id(2, 1, task);
+        bench.run(|coordinator, now| coordinator.snapshot_taken(snapshot(id, false), now));
+        bench.run(|coordinator, now| coordinator.acknowledged(id, None, now));
+    }
+    let Some(CheckpointCommand::PublishManifest { bytes, .. }) = bench.out.commands.last() else { panic!() };
+    let segments = CheckpointManifest::decode(bytes).unwrap().state.segments().len();
+    assert_eq!(segments, 0, "nothing follows values of another form");
+}
+
+#[test]
 fn a_newer_checkpoint_subsumes_an_older_one_without_counting_a_failure() {
     let mut bench = Bench::new(CheckpointConfig { max_concurrent: 2, tolerable_failures: 0, ..config() });
     bench.tick_at(1000);
