@@ -48,7 +48,10 @@ fn second_checkpoint(path: &Path, state: &State) -> CheckpointId {
     manifest.checkpoint = CheckpointId(2);
     manifest.parent = Some(CheckpointId(1));
     // A segment names itself, so it is written anew under the new number.
-    let table = manifest.state.tables().keys().next().unwrap().clone();
+    let table = cofferdam_dataflow::snapshot::TableId {
+        operator: cofferdam_dataflow::ids::OperatorId::new("total").unwrap(),
+        slot: "cents".into(),
+    };
     let id = cofferdam_dataflow::checkpoint::segment::SegmentId {
         checkpoint: CheckpointId(2),
         attempt: Attempt(1),

@@ -10,24 +10,30 @@ use super::stage::Stage;
 
 /// Distinct words: with their counts, several times the memory that is allowed.
 const WORDS: u64 = 120_000;
-const TIMES: u64 = 3;
+/// How each file goes through the words: in steps that have no divisor in common with their number.
+const STEPS: [u64; 3] = [1, 7919, 104_729];
 
 const ON_DISK: &str = "[state]\nbackend = \"disk\"\nmemory = \"4MiB\"\n";
 
+/// Returns a word of its own for each number: of letters, as all else parts words.
+fn word(number: u64) -> String {
+    let letter = |place: u32| char::from(b'a' + u8::try_from(number / 16_u64.pow(place) % 16).unwrap());
+    (0..16).rev().map(letter).collect()
+}
+
 /// Puts a word count of many words on stage. Returns the true counts.
 fn stage_many_words(stage: &Stage, pipeline: &str) -> BTreeMap<String, u64> {
-    for time in 0..TIMES {
+    for (file, step) in STEPS.into_iter().enumerate() {
         let mut text = String::new();
         for number in 0..WORDS {
-            // In another order each time: 7919 is a prime that does not divide the number of words.
-            let word = (number * (7919 * time + 1)) % WORDS;
-            write!(text, "word{word:016x}{}", if number % 10 == 9 { '\n' } else { ' ' }).unwrap();
+            let word = word(number * step % WORDS);
+            write!(text, "{word}{}", if number % 10 == 9 { '\n' } else { ' ' }).unwrap();
         }
-        stage.write(&format!("in/{time}.txt"), &text);
+        stage.write(&format!("in/{file}.txt"), &text);
     }
     stage.components(&["word-count-split", "word-count-count"]);
     stage.write("pipeline.toml", pipeline);
-    (0..WORDS).map(|word| (format!("word{word:016x}"), TIMES)).collect()
+    (0..WORDS).map(|number| (word(number), STEPS.len() as u64)).collect()
 }
 
 fn files(dir: &Path) -> Vec<PathBuf> {

@@ -10,7 +10,7 @@ use super::output::rows;
 use super::stage::{Random, Stage, example, seed};
 
 const KILLS: u64 = 12;
-const PURCHASES: u64 = 30_000;
+const PURCHASES: u64 = 100_000;
 /// What is off, in percent.
 const RULES: [(&str, u64); 2] = [("tea", 20), ("jam", 50)];
 const PRODUCTS: [(&str, u64); 5] = [("tea", 450), ("coffee", 620), ("milk", 121), ("jam", 379), ("bread", 290)];
@@ -64,7 +64,7 @@ fn maps_lists_and_rules_survive_any_kill() {
     let rules: Vec<_> = RULES.iter().map(|(product, off)| json!({"product": product, "percent_off": off}).to_string()).collect();
     stage.write("rules.jsonl", rules.join("\n"));
 
-    let (mut kills, mut longest_us) = (0, 200_000);
+    let (mut kills, mut longest_us) = (0, 60_000);
     while kills < KILLS {
         let mut running = stage.start(&[]);
         if !running.run_for(Duration::from_micros(random.below(longest_us))) {
