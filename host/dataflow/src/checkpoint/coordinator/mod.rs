@@ -218,6 +218,9 @@ impl Coordinator {
             let tasks = self.tasks.len();
             let (first, missing) = self.pending[&checkpoint].missing(tasks).unwrap_or((TaskIndex(0), 0));
             self.fail(checkpoint, CheckpointFailure::Expired { timeout_ms, missing, tasks, first }, now, &mut out);
+            if matches!(out.outcomes.last(), Some(CheckpointOutcome::TooManyFailures { .. })) {
+                return out; // The attempt is about to end, and what is pending with it.
+            }
         }
         self.trigger_what_is_due(now, &mut out);
         out
