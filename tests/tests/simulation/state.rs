@@ -280,8 +280,8 @@ fn a_new_operator_begins_empty_and_a_new_component_goes_on() {
         );
         more.digests.insert(OperatorId::new("count").unwrap(), "sha256:2".into());
         let mut simulation = stopped.goes_on(&more);
-        let notice = |report: &JobReport| matches!(report, JobReport::Notice(text) if text.contains("the state of \"count\" was made without a component"));
-        assert!(simulation.reports().any(notice));
+        let notice = |report: &JobReport| matches!(report, JobReport::Notice(text) if text.contains("the component of \"count\" has changed"));
+        assert!(simulation.reports().any(notice), "{:?}", simulation.reports().collect::<Vec<_>>());
         world.gate([]);
         finish(&mut simulation);
         assert_rows(&world.log("out"), &running_counts([("k", 10)]));
