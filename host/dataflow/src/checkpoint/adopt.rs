@@ -163,7 +163,7 @@ pub fn adopt(
     publish(storage, manifest, options, own)
 }
 
-/// Looks for what the job has of its own. `of` is what it would begin with, as it was and as [`reduce`] makes it. Returns the
+/// Looks for what the job has of its own. `of` is what it would begin with, as it was and as [`reduce()`] makes it. Returns the
 /// newest checkpoint if it is what would be made. Writes nothing.
 ///
 /// # Errors

@@ -10,8 +10,8 @@
 //!   version is ever kept, and nothing has to be released.
 //! * Lists of written entries are kept until a checkpoint that covers them is known to have completed, so every
 //!   increment is relative to a completed checkpoint, and an aborted one costs nothing.
-//! * A slot with one value a key has a hash table ([`value`]); maps, lists in chunks, and state without keys have ordered
-//!   entries for each key ([`ordered`]). Clearing a key is one mark in the increment, whatever its size.
+//! * A slot with one value a key has a hash table (`value`); maps, lists in chunks, and state without keys have ordered
+//!   entries for each key (`ordered`). Clearing a key is one mark in the increment, whatever its size.
 //!
 //! The idea of entries with epochs is that of Flink's `CopyOnWriteStateMap`; dirty lists and cooperative encoding differ.
 
