@@ -1,7 +1,10 @@
 //! Keyed state without a pipeline: one thread, one slot of kind value, 32-byte keys, 100-byte values, through the engine's public API.
 
 use std::path::Path;
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -13,12 +16,13 @@ use cofferdam_dataflow::checkpoint::storage::CheckpointStorage;
 use cofferdam_dataflow::column::BytesColumn;
 use cofferdam_dataflow::guest::{Effects, StateKind, StateSlot, StateUpdate, op};
 use cofferdam_dataflow::ids::{Attempt, CheckpointId, OperatorId, TaskIndex};
-use cofferdam_dataflow::key_group::{KeyGroup, MaxParallelism};
-use cofferdam_dataflow::snapshot::{StateBlock, TableId};
+use cofferdam_dataflow::key_group::{KeyGroup, MaxParallelism, key_hash};
+use cofferdam_dataflow::snapshot::{SectionKind, StateBlock, TableId};
 use cofferdam_dataflow::state::entry::EntryReader;
 use cofferdam_dataflow::state::{Deal, SlotRestore, StateOwner, SubtaskState};
 use cofferdam_dataflow::time::ProcessingTime;
-use cpu_time::ThreadTime;
+
+use crate::measure::{Pauses, percentile_us, process_cpu, thread_cpu};
 
 const KEY_BYTES: usize = 32;
 const VALUE_BYTES: usize = 100;
@@ -26,7 +30,8 @@ const ENTRY_BYTES: u64 = (KEY_BYTES + VALUE_BYTES) as u64;
 /// Records of a call.
 const FRAME: u64 = 1000;
 /// Frozen entries that are encoded between two calls, as a task does.
-const SLICE: usize = 2048;
+const SLICE: usize = 512;
+const GROUPS: u16 = 128;
 const QUOTA_BYTES: u64 = 16 << 30;
 const NOW: ProcessingTime = ProcessingTime(0);
 
@@ -104,9 +109,13 @@ fn slot() -> StateSlot {
     StateSlot { name, kind: StateKind::Value, codec, schema, ttl_ms: 0, ttl_on_read: false, prefetch: true }
 }
 
+fn max_parallelism() -> MaxParallelism {
+    MaxParallelism::new(u32::from(GROUPS)).expect("in range")
+}
+
 fn empty() -> SubtaskState {
-    let max_parallelism = MaxParallelism::new(128).expect("in range");
-    SubtaskState::new(StateOwner { max_parallelism, groups: 0..128, subtask: 0 }, &[slot()], 42, QUOTA_BYTES)
+    let owner = StateOwner { max_parallelism: max_parallelism(), groups: 0..GROUPS, subtask: 0 };
+    SubtaskState::new(owner, &[slot()], 42, QUOTA_BYTES)
 }
 
 /// A table with the entries 0 to `entries`.
@@ -224,58 +233,60 @@ fn rmw_plain(entries: u64) -> f64 {
 /// What a barrier costs, with 100,000 writes between two.
 fn pauses(table: &mut Filled) {
     const ROUNDS: usize = 100;
-    let (mut wall, mut cpu) = (Vec::new(), Vec::new());
+    let mut pauses = Pauses::default();
     for _ in 0..ROUNDS {
         for _ in 0..100 {
             let numbers = table.random_keys(FRAME);
             table.call(&numbers);
         }
-        let (start, thread) = (Instant::now(), ThreadTime::now());
+        let (start, cpu) = (Instant::now(), thread_cpu());
         let checkpoint = table.begin(false);
-        cpu.push(thread.elapsed());
-        wall.push(start.elapsed());
+        pauses.push(start.elapsed(), thread_cpu() - cpu);
         while table.state.collect_some(SLICE, &mut |_, _| {}) {}
         table.state.confirm(checkpoint);
         while table.state.reap_some(SLICE) {}
     }
+    pauses.sort();
     println!("\nbarrier, {} entries, {ROUNDS} rounds | p50 µs | p99 µs | most µs", table.entries);
-    for (name, mut times) in [("wall", wall), ("thread CPU", cpu)] {
-        times.sort_unstable();
-        let at = |percent: usize| micros(times[(times.len() * percent).div_ceil(100) - 1]);
+    for (name, times) in [("wall", pauses.wall), ("thread CPU", pauses.cpu)] {
+        let at = |percent| percentile_us(&times, percent);
         println!("{name} | {:.1} | {:.1} | {:.1}", at(50), at(99), at(100));
     }
 }
 
-fn micros(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e6
-}
-
-/// Bytes of an increment against those of the entries that were changed.
+/// Bytes of increments against those of the entries that were changed, and what writing groups in full again adds to them.
 fn increments(table: &mut Filled) {
-    println!("\nincrement | changed entries | their MB | increment MB | ratio");
+    const ROUNDS: u64 = 10;
+    println!("\nincrement, mean of {ROUNDS} | changed entries | their MB | increment MB | ratio | groups in full again MB");
     for (percent, part) in [("0.1 %", 1000), ("1 %", 100), ("10 %", 10)] {
-        // Bases that are due would be part of it: begin with a fresh base of every group.
-        settle(table);
-        let mut changed = table.random_keys(table.entries / part);
-        changed.sort_unstable();
-        changed.dedup();
-        for numbers in changed.chunks(usize::try_from(FRAME).expect("small")) {
-            table.call(numbers);
+        let (mut changed_entries, mut ideal, mut delta, mut base) = (0, 0, 0, 0);
+        for _ in 0..ROUNDS {
+            let mut changed = table.random_keys(table.entries / part);
+            changed.sort_unstable();
+            changed.dedup();
+            for numbers in changed.chunks(usize::try_from(FRAME).expect("small")) {
+                table.call(numbers);
+            }
+            let mut in_full = [false; GROUPS as usize];
+            table.snapshot(false, &mut |block| {
+                let bytes = if block.kind == SectionKind::Base { &mut base } else { &mut delta };
+                in_full[usize::from(block.group.0)] |= block.kind == SectionKind::Base;
+                *bytes += block.bytes.len() as u64;
+            });
+            // The changes of groups written in full are part of those.
+            let is_delta = |number: &&u64| !in_full[usize::from(group(**number))];
+            changed_entries += changed.len() as u64;
+            ideal += changed.iter().filter(is_delta).count() as u64 * ENTRY_BYTES;
         }
-        let mut bytes = 0;
-        table.snapshot(false, &mut |block| bytes += block.bytes.len() as u64);
-        let ideal = changed.len() as u64 * ENTRY_BYTES;
-        let ratio = bytes as f64 / ideal as f64;
-        println!("{percent} | {} | {:.1} | {:.1} | {ratio:.2}", changed.len(), ideal as f64 / 1e6, bytes as f64 / 1e6);
+        let ratio = delta as f64 / ideal as f64;
+        let mean = |bytes: u64| bytes as f64 / 1e6 / ROUNDS as f64;
+        let entries = changed_entries / ROUNDS;
+        println!("{percent} | {entries} | {:.1} | {:.1} | {ratio:.2} | {:.1}", mean(ideal), mean(delta), mean(base));
     }
 }
 
-/// Takes a full snapshot that later increments build upon.
-fn settle(table: &mut Filled) {
-    let checkpoint = table.begin(true);
-    while table.state.collect_some(SLICE, &mut |_, _| {}) {}
-    table.state.confirm(checkpoint);
-    while table.state.reap_some(SLICE) {}
+fn group(number: u64) -> u16 {
+    max_parallelism().group_of(key_hash(&key(number))).0
 }
 
 /// The rate of calls alone, and while a second thread writes a full snapshot.
@@ -294,14 +305,11 @@ fn under_snapshot(table: &mut Filled) -> Result<()> {
     };
     let end = Instant::now() + Duration::from_secs(3);
     let alone = rate(table, &mut |_| Instant::now() < end);
-    let (sender, receiver) = sync_channel::<StateBlock>(256);
-    let path = folder.0.clone();
-    let writer = std::thread::spawn(move || write(&path, 1, Compression::Lz4, &receiver));
+    let (sender, writer) = Writer::start(&folder.0, Compression::Lz4);
     table.begin(true);
-    let during = rate(table, &mut |table| {
-        // A task goes on where the writer lags behind; here the snapshot is what is measured, so it waits.
-        table.state.collect_some(SLICE, &mut |_, block| drop(sender.send(block)))
-    });
+    // As a task does: it goes on where the writer lags behind.
+    let during =
+        rate(table, &mut |table| !sender.has_room() || table.state.collect_some(SLICE, &mut |_, block| sender.send(block)));
     drop(sender);
     writer.join().map_err(|_| anyhow::anyhow!("the writer has panicked"))??;
     println!("\nthroughput, {} entries | M records/s | to alone", table.entries);
@@ -310,34 +318,72 @@ fn under_snapshot(table: &mut Filled) -> Result<()> {
     Ok(())
 }
 
-/// Full checkpoints to a directory with each codec, and their restores.
+/// Full checkpoints to a directory with each codec, encoded here and written by a second thread, and their restores.
 fn full_and_restore(table: &mut Filled) -> Result<()> {
     let payload = table.entries * ENTRY_BYTES;
-    println!("\nfull checkpoint, {} MB | written MB | of payload | MB/s | restore MB/s", mb(payload));
+    println!(
+        "\nfull checkpoint, {} MB | written MB | of payload | MB/s | MB/CPU-s | MB/s of this thread | restore MB/s",
+        mb(payload)
+    );
     for name in Compression::NAMES {
         let compression = Compression::from_name(name).context("a known name")?;
         let folder = Folder::new()?;
-        let storage = LocalStorage::open(&folder.0)?.with_compression(compression);
-        let start = Instant::now();
-        let mut encoder = encoder(&storage, 1)?;
-        let mut failed = Ok(());
+        let (start, cpu, own) = (Instant::now(), process_cpu(), thread_cpu());
+        let (sender, writer) = Writer::start(&folder.0, compression);
         table.snapshot(true, &mut |block| {
-            if failed.is_ok() {
-                failed = encoder.push(&block);
+            while !sender.has_room() {
+                std::thread::sleep(Duration::from_micros(100));
             }
+            sender.send(block);
         });
-        failed?;
-        let info = finish(encoder)?;
-        let written = start.elapsed();
+        drop(sender);
+        let own = thread_cpu() - own;
+        let info = writer.join().map_err(|_| anyhow::anyhow!("the writer has panicked"))??;
+        let (written, cpu) = (start.elapsed(), process_cpu() - cpu);
         let start = Instant::now();
-        let entries = restore(&storage, &info)?;
+        let entries = restore(&LocalStorage::open(&folder.0)?, &info)?;
         anyhow::ensure!(entries == table.entries, "{entries} entries were restored");
         let rate = |time: Duration| payload as f64 / 1e6 / time.as_secs_f64();
         let (bytes, restored) = (info.reference.length, start.elapsed());
         let part = bytes as f64 / payload as f64;
-        println!("{name} | {} | {part:.2} | {:.0} | {:.0}", mb(bytes), rate(written), rate(restored));
+        let rates = [written, cpu, own, restored].map(|time| format!("{:.0}", rate(time))).join(" | ");
+        println!("{name} | {} | {part:.2} | {rates}", mb(bytes));
     }
     Ok(())
+}
+
+/// What a task has of the thread that writes its blocks.
+struct Writer {
+    blocks: Sender<StateBlock>,
+    queued_bytes: Arc<AtomicUsize>,
+}
+
+impl Writer {
+    fn start(dir: &Path, compression: Compression) -> (Self, JoinHandle<Result<SegmentInfo>>) {
+        let (blocks, receiver) = channel::<StateBlock>();
+        let queued_bytes = Arc::new(AtomicUsize::new(0));
+        let (dir, queued) = (dir.to_owned(), Arc::clone(&queued_bytes));
+        let thread = std::thread::spawn(move || {
+            let storage = LocalStorage::open(&dir)?.with_compression(compression);
+            let mut encoder = encoder(&storage, 1)?;
+            for block in receiver {
+                queued.fetch_sub(block.bytes.len(), Ordering::Relaxed);
+                encoder.push(&block)?;
+            }
+            finish(encoder)
+        });
+        (Self { blocks, queued_bytes }, thread)
+    }
+
+    fn has_room(&self) -> bool {
+        self.queued_bytes.load(Ordering::Relaxed) < 32 << 20
+    }
+
+    fn send(&self, block: StateBlock) {
+        self.queued_bytes.fetch_add(block.bytes.len(), Ordering::Relaxed);
+        // If it has ended, joining it says why.
+        let _ = self.blocks.send(block);
+    }
 }
 
 type Encoder = SegmentEncoder<Box<dyn cofferdam_dataflow::checkpoint::storage::SegmentFile>>;
@@ -354,15 +400,6 @@ fn finish(encoder: Encoder) -> Result<SegmentInfo> {
     let (file, info) = encoder.finish()?;
     file.sync()?;
     Ok(info)
-}
-
-fn write(dir: &Path, checkpoint: u64, compression: Compression, blocks: &Receiver<StateBlock>) -> Result<SegmentInfo> {
-    let storage = LocalStorage::open(dir)?.with_compression(compression);
-    let mut encoder = encoder(&storage, checkpoint)?;
-    for block in blocks {
-        encoder.push(&block)?;
-    }
-    finish(encoder)
 }
 
 /// Loads a segment into an empty table and returns how many entries it has then.
@@ -382,7 +419,7 @@ fn restore(storage: &LocalStorage, info: &SegmentInfo) -> Result<u64> {
         })?;
         failed?;
     }
-    slot.finish(&mut state, (0..128).map(|group| (KeyGroup(group), 0, 0)))?;
+    slot.finish(&mut state, (0..GROUPS).map(|group| (KeyGroup(group), 0, 0)))?;
     Ok(state.entries())
 }
 

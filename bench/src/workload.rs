@@ -15,7 +15,7 @@ use cofferdam_dataflow::guest::{EffectLimits, GuestFactory};
 use cofferdam_dataflow::ids::OperatorId;
 use cofferdam_dataflow::key_group::MaxParallelism;
 
-use crate::measure::{Run, run_once};
+use crate::measure::{Run, percentile_us, run_once};
 use crate::operators::{How, Operators};
 
 /// One row's settings.
@@ -85,7 +85,7 @@ fn print(
 
 fn print_row(name: &str, how: How, interval_ms: Option<u64>, parallelism: u32, run: &Run, to_native: f64) {
     let interval = interval_ms.map_or("off".to_owned(), |ms| format!("{ms} ms ({})", run.checkpoints));
-    let pause = run.pause_us(99).map_or("-".to_owned(), |us| us.to_string());
+    let pause = if run.pauses.wall.is_empty() { "-".to_owned() } else { format!("{:.0}", percentile_us(&run.pauses.wall, 99)) };
     println!(
         "{name} | {} | {interval} | {parallelism} | {:.2} | {:.2} | {:.0} | {to_native:.2} | {:.0} | {pause} | {}",
         how.name(),
@@ -102,8 +102,18 @@ pub(crate) fn generator_of(records: u64, keys: u64) -> Result<Arc<dyn SourceFact
     generator(records, Some(keys), Shape::Binary, 100)
 }
 
+/// The same, no faster than so many a second.
+pub(crate) fn paced_generator(records: u64, keys: u64, per_second: u64) -> Result<Arc<dyn SourceFactory>> {
+    let options = GeneratorOptions { rate: Some(per_second), ..options(records, Some(keys), Shape::Binary, 100) };
+    Ok(generator_source(&options)?)
+}
+
 fn generator(records: u64, keys: Option<u64>, shape: Shape, bytes: u64) -> Result<Arc<dyn SourceFactory>> {
-    let options = GeneratorOptions {
+    Ok(generator_source(&options(records, keys, shape, bytes))?)
+}
+
+fn options(records: u64, keys: Option<u64>, shape: Shape, bytes: u64) -> GeneratorOptions {
+    GeneratorOptions {
         records: Some(records),
         keys,
         distribution: keys.map(|_| Distribution::Uniform),
@@ -111,8 +121,7 @@ fn generator(records: u64, keys: Option<u64>, shape: Shape, bytes: u64) -> Resul
         shape,
         payload_bytes: Some(ByteSize(bytes)),
         ..GeneratorOptions::default()
-    };
-    Ok(generator_source(&options)?)
+    }
 }
 
 /// The text of the word-count example, twenty times over.

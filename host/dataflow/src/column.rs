@@ -45,17 +45,20 @@ impl BytesColumn {
     ///
     /// # Panics
     /// If the column would exceed 4 GiB; batches are bounded far below.
+    #[inline]
     pub fn push(&mut self, item: &[u8]) {
         self.data.extend_from_slice(item);
         self.end_item();
     }
 
     /// Appends an item that `write` appends to the buffer it is given; it may only append.
+    #[inline]
     pub fn push_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         write(&mut self.data);
         self.end_item();
     }
 
+    #[inline]
     fn end_item(&mut self) {
         self.ends.push(u32::try_from(self.data.len()).expect("a column is bounded far below 4 GiB"));
     }
@@ -102,6 +105,7 @@ impl BytesColumn {
     ///
     /// # Panics
     /// If there is no such item.
+    #[inline]
     pub fn get(&self, index: usize) -> &[u8] {
         let start = if index == 0 { 0 } else { self.ends[index - 1] as usize };
         &self.data[start..self.ends[index] as usize]
@@ -197,6 +201,7 @@ impl<'a> BytesSlice<'a> {
     ///
     /// # Panics
     /// If there is no such item.
+    #[inline]
     pub fn get(&self, index: usize) -> &'a [u8] {
         let from = if index == 0 { 0 } else { self.ends[index - 1] - self.start };
         &self.data[from as usize..(self.ends[index] - self.start) as usize]

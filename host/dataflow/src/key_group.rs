@@ -27,6 +27,7 @@ impl MaxParallelism {
     }
 
     /// Returns the group of a key with this hash: `(low 32 bits * groups) >> 32`.
+    #[inline]
     pub fn group_of(self, hash: u64) -> KeyGroup {
         let scaled = ((hash & 0xffff_ffff) * u64::from(self.0)) >> 32;
         KeyGroup(u16::try_from(scaled).expect("less than the number of groups"))
@@ -48,6 +49,7 @@ impl MaxParallelism {
 }
 
 /// Returns the hash that a key is routed by: xxh3-64 with seed 0.
+#[inline]
 pub fn key_hash(key: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(key)
 }

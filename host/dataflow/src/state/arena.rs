@@ -23,6 +23,10 @@ const LENGTH_MASK: u32 = !(DELETED_BIT | USED_BIT);
 /// The most chunks that references can tell apart.
 const CHUNKS_MAX: usize = 1 << (u32::BITS - CHUNK_UNITS_LOG2);
 
+/// The bytes of a cache line, and how many of an entry's are worth touching: what follows is fetched by the processor itself.
+const LINE_BYTES: usize = 64;
+const WARM_LINES: usize = 4;
+
 /// The `written` of a freed entry: later than any cut, so that no snapshot takes it for its own.
 pub(super) const FREED: u32 = u32::MAX;
 
@@ -116,6 +120,7 @@ impl Arena {
     }
 
     /// Replaces the value in place, if the entry's size class stays the same.
+    #[inline]
     pub(super) fn set_value(&mut self, place: EntryRef, value: &[u8]) -> bool {
         let bytes = self.bytes_mut(place);
         let (key_len, value_len) = lengths(bytes);
@@ -128,6 +133,7 @@ impl Arena {
     }
 
     /// Returns the value, to be changed at its place.
+    #[inline]
     pub(super) fn value_mut(&mut self, place: EntryRef) -> &mut [u8] {
         let bytes = self.bytes_mut(place);
         let (key_len, value_len) = lengths(bytes);
@@ -140,14 +146,17 @@ impl Arena {
         bytes[11] |= DELETED_BIT.to_le_bytes()[3];
     }
 
+    #[inline]
     pub(super) fn set_written(&mut self, place: EntryRef, epoch: u32) {
         self.bytes_mut(place)[0..4].copy_from_slice(&epoch.to_le_bytes());
     }
 
+    #[inline]
     pub(super) fn written(&self, place: EntryRef) -> u32 {
         u32::from_le_bytes(self.bytes(place)[0..4].try_into().expect("4 bytes"))
     }
 
+    #[inline]
     pub(super) fn key(&self, place: EntryRef) -> &[u8] {
         let bytes = self.bytes(place);
         let (key_len, _) = lengths(bytes);
@@ -155,6 +164,7 @@ impl Arena {
     }
 
     /// Reads an entry's header, and touches the cache line after it: short entries end there.
+    #[inline]
     pub(super) fn header(&self, place: EntryRef) -> Header {
         let bytes = self.bytes(place);
         let Some((head, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
@@ -171,11 +181,13 @@ impl Arena {
     }
 
     /// Returns key and value (what is left of it, if it is deleted) of an entry whose header is known.
+    #[inline]
     pub(super) fn key_and_value(&self, place: EntryRef, header: Header) -> (&[u8], &[u8]) {
         let (key_len, value_len) = (usize::from(header.key_len), header.value_len as usize);
         self.bytes(place)[HEADER_BYTES..HEADER_BYTES + key_len + value_len].split_at(key_len)
     }
 
+    #[inline]
     pub(super) fn entry(&self, place: EntryRef) -> Entry<'_> {
         let bytes = self.bytes(place);
         let (key_len, value_len) = lengths(bytes);
@@ -184,6 +196,20 @@ impl Arena {
         let written = u32::from_le_bytes(bytes[0..4].try_into().expect("4 bytes"));
         let group = KeyGroup(u16::from_le_bytes([bytes[6], bytes[7]]));
         Entry { written, deleted, group, key, value: if deleted { &[] } else { &rest[..value_len] } }
+    }
+
+    /// Touches the entries' cache lines. A loop over entries at places all over the arena waits for one after the other; this
+    /// waits for all of them at once.
+    pub(super) fn warm(&self, places: &[EntryRef]) {
+        let headers = places.iter().fold(0, |seen, place| seen ^ self.bytes(*place)[4]);
+        let seen = places.iter().fold(headers, |seen, place| {
+            let bytes = self.bytes(*place);
+            let (key_len, value_len) = lengths(bytes);
+            let end = HEADER_BYTES + key_len + value_len;
+            let lines = (LINE_BYTES..end.min(WARM_LINES * LINE_BYTES)).step_by(LINE_BYTES);
+            lines.fold(seen ^ bytes[end - 1], |seen, at| seen ^ bytes[at])
+        });
+        std::hint::black_box(seen);
     }
 
     /// Gives the entry's place back. References to it read as written at [`FREED`] until it is used again.
@@ -251,23 +277,27 @@ impl Arena {
         Ok(u32::try_from(self.chunks.len() - 1).expect("bounded by CHUNKS_MAX"))
     }
 
+    #[inline]
     fn bytes(&self, place: EntryRef) -> &[u8] {
         let (chunk, offset) = locate(place);
         &self.chunks[chunk][offset..]
     }
 
+    #[inline]
     fn bytes_mut(&mut self, place: EntryRef) -> &mut [u8] {
         let (chunk, offset) = locate(place);
         &mut self.chunks[chunk][offset..]
     }
 }
 
+#[inline]
 fn locate(place: EntryRef) -> (usize, usize) {
     let unit = place.0 & ((1 << CHUNK_UNITS_LOG2) - 1);
     ((place.0 >> CHUNK_UNITS_LOG2) as usize, unit as usize * UNIT)
 }
 
 /// Returns the lengths of key and value from an entry's header.
+#[inline]
 fn lengths(bytes: &[u8]) -> (usize, usize) {
     let key_len = u16::from_le_bytes([bytes[4], bytes[5]]);
     let value_len = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]) & LENGTH_MASK;
@@ -275,6 +305,7 @@ fn lengths(bytes: &[u8]) -> (usize, usize) {
 }
 
 /// Writes the value and its length, and takes a tombstone back.
+#[inline]
 fn write_value(bytes: &mut [u8], key_len: usize, value: &[u8]) {
     let value_len = u32::try_from(value.len()).expect("values are bounded far below 1 GiB");
     bytes[8..12].copy_from_slice(&value_len.to_le_bytes());
@@ -282,6 +313,7 @@ fn write_value(bytes: &mut [u8], key_len: usize, value: &[u8]) {
 }
 
 /// Returns an entry's size class and rounded size: multiples of 8 up to 256 bytes, then four steps a doubling.
+#[inline]
 fn size_class(size: usize) -> (usize, usize) {
     if size <= 256 {
         let class = size.div_ceil(UNIT);

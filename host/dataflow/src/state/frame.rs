@@ -125,6 +125,7 @@ impl Frame {
         Ok(())
     }
 
+    #[inline]
     pub(super) fn table_key(&self, row: usize) -> TableKey<'_> {
         TableKey { bytes: self.keys.get(row), hash: self.hashes[row], group: self.groups[row] }
     }

@@ -19,6 +19,9 @@ const OPEN_BLOCKS_BYTES: usize = 8 << 20;
 const DELTAS_MAX: u32 = 64;
 /// Entries of a store that are read in one go. Tests interrupt the reading of few.
 const SCAN_ENTRIES: usize = if cfg!(test) { 2 } else { 256 };
+/// Entries that are touched together before they are encoded: they lie anywhere, and the processor can wait for many cache
+/// misses at once. Tests interrupt a group of few.
+const PASS: usize = if cfg!(test) { 2 } else { 32 };
 
 /// A snapshot of one table that is not encoded yet.
 pub(super) struct Collecting {
@@ -232,6 +235,14 @@ impl Collecting {
             true => Change::Delete { key: entry.key },
             false => Change::Put { key: entry.key, value: entry.value },
         };
+        if section.bytes.capacity() == 0 {
+            // A block of a base will be full, one of an increment may hold little.
+            section.bytes.reserve(if section.kind == SectionKind::Base {
+                self.block_bytes + change.encoded_len()
+            } else {
+                1 << 10
+            });
+        }
         change.encode(&mut section.bytes);
         section.entries += 1;
         if section.bytes.len() >= self.block_bytes {
@@ -289,7 +300,7 @@ impl Collecting {
         }
     }
 
-    /// Encodes the next entry, or prepares the next group. Returns whether there was anything to do.
+    /// Encodes the next few entries, or prepares the next group. Returns whether there was anything to do.
     fn encode_next<I: Index>(&mut self, table: &Table<I>, left: &mut usize) -> bool {
         *left -= 1;
         if self.encode_clear() {
@@ -301,7 +312,9 @@ impl Collecting {
         }
         if let Some(position) = self.bases.pop() {
             // With a store, they are listed when it is read.
-            let places = if table.cold.is_none() { table.groups[usize::from(position)].index.places() } else { Vec::new() };
+            let mut places = if table.cold.is_none() { table.groups[usize::from(position)].index.places() } else { Vec::new() };
+            // From the last place to the first, for they are taken from the end: neighbours share pages.
+            places.sort_unstable_by(|a, b| b.cmp(a));
             *left = left.saturating_sub(places.len() / 8);
             self.base = Some(BaseWork { position, places, scanned: None });
             return true;
@@ -309,22 +322,28 @@ impl Collecting {
         let Some((own_cut, list)) = self.lists.get(self.next.0) else {
             return false;
         };
-        match list.get(self.next.1) {
-            None => self.next = (self.next.0 + 1, 0),
-            Some(place) => {
-                self.next.1 += 1;
-                let entry = table.arena.entry(*place);
-                // An entry written again in a later interval is listed there, too; a freed one is written never.
-                let wanted = entry.written > self.since && entry.written <= *own_cut;
-                if wanted && self.groups[self.position(entry)].kind == SectionKind::Delta {
-                    self.encode(self.position(entry), entry);
-                }
+        let (own_cut, list) = (*own_cut, Rc::clone(list));
+        let from = self.next.1;
+        if from == list.len() {
+            self.next = (self.next.0 + 1, 0);
+            return true;
+        }
+        let pass = &list[from..list.len().min(from + PASS.min(*left + 1))];
+        *left -= pass.len() - 1;
+        self.next.1 += pass.len();
+        table.arena.warm(pass);
+        for place in pass {
+            let entry = table.arena.entry(*place);
+            // An entry written again in a later interval is listed there, too; a freed one is written never.
+            let wanted = entry.written > self.since && entry.written <= own_cut;
+            if wanted && self.groups[self.position(entry)].kind == SectionKind::Delta {
+                self.encode(self.position(entry), entry);
             }
         }
         true
     }
 
-    /// Encodes the next entry of a group that is written in full.
+    /// Encodes the next few entries of a group that is written in full.
     fn encode_base<I: Index>(&mut self, table: &Table<I>, mut base: BaseWork, left: &mut usize) {
         let position = usize::from(base.position);
         if table.cold.is_some() {
@@ -336,8 +355,11 @@ impl Collecting {
                 self.base = Some(base);
                 return;
             }
-        } else if let Some(place) = base.places.pop() {
-            self.encode_resident(table, position, place);
+        } else if !base.places.is_empty() {
+            let pass = base.places.split_off(base.places.len().saturating_sub(PASS.min(*left + 1)));
+            *left -= pass.len() - 1;
+            table.arena.warm(&pass);
+            pass.into_iter().for_each(|place| self.encode_resident(table, position, place));
             self.base = Some(base);
             return;
         }

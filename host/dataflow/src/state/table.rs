@@ -199,6 +199,7 @@ impl<I: Index> Table<I> {
     }
 
     /// Returns the position of a group among the table's own.
+    #[inline]
     pub(super) fn group_position(&self, group: KeyGroup) -> usize {
         usize::from(group.0 - self.first_group)
     }
@@ -342,6 +343,7 @@ impl<I: Index> Table<I> {
     }
 
     /// Keeps the accounts of live bytes.
+    #[inline]
     fn count(&mut self, group: KeyGroup, come: u64, gone: u64) {
         let group = self.group_mut(group);
         group.live_bytes = group.live_bytes + come - gone;
@@ -349,6 +351,7 @@ impl<I: Index> Table<I> {
     }
 
     /// Must be called before an entry changes: hands its value to the snapshots that still need it, and lists it.
+    #[inline]
     fn before_write(&mut self, place: EntryRef) {
         let written = self.arena.written(place);
         if written == self.epoch {
@@ -496,6 +499,7 @@ impl TableHasher {
         Self(FixedState::with_seed(seed))
     }
 
+    #[inline]
     pub(super) fn hash(&self, key: &[u8]) -> u32 {
         let mut hasher = self.0.build_hasher();
         hasher.write(key);
@@ -504,6 +508,7 @@ impl TableHasher {
 }
 
 /// Whether two keys are equal. Most are short: two words are compared without a call.
+#[inline]
 pub(super) fn same_key(a: &[u8], b: &[u8]) -> bool {
     if a.len() != b.len() {
         return false;
@@ -515,6 +520,7 @@ pub(super) fn same_key(a: &[u8], b: &[u8]) -> bool {
 }
 
 /// Spreads 32 bits of hash over the 64 that an index looks at: its low bits choose the bucket, its high bits the tag.
+#[inline]
 pub(super) fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

@@ -83,9 +83,18 @@ pub enum ExecutionEvent {
     SnapshotPause {
         /// The task.
         task: TaskIndex,
-        /// Microseconds by the clock, whatever else the machine did meanwhile.
-        pause_us: u64,
+        /// For how long.
+        pause: SnapshotPause,
     },
+}
+
+/// For how long a task stood still to take a snapshot.
+#[derive(Clone, Copy, Debug)]
+pub struct SnapshotPause {
+    /// By the clock, whatever else the machine did meanwhile.
+    pub wall: Duration,
+    /// What of it the task's thread has worked.
+    pub cpu: Duration,
 }
 
 /// Anything that the control loop is told.
@@ -289,7 +298,7 @@ impl JobLoop {
     fn take_worker(&mut self, attempt: Attempt, task: TaskIndex, event: WorkerEvent, observe: &mut dyn FnMut(ExecutionEvent)) {
         match event {
             WorkerEvent::Running => self.tell(JobEvent::TaskStarted { attempt, task }, observe),
-            WorkerEvent::SnapshotPause { pause_us } => observe(ExecutionEvent::SnapshotPause { task, pause_us }),
+            WorkerEvent::SnapshotPause(pause) => observe(ExecutionEvent::SnapshotPause { task, pause }),
             WorkerEvent::SnapshotTaken(snapshot) => self.tell(JobEvent::SnapshotTaken(*snapshot), observe),
             WorkerEvent::MemoryPressure(pressure) => self.note_pressure(attempt, task, pressure, observe),
             WorkerEvent::EndOfData => self.tell(JobEvent::TaskEndOfData { attempt, task }, observe),

@@ -12,7 +12,7 @@ mod stores;
 mod worker;
 
 pub use definition::{JobDefinition, NodeParts, StateBackend};
-pub use job::{Control, ExecutionEvent, RunOptions, execute};
+pub use job::{Control, ExecutionEvent, RunOptions, SnapshotPause, execute};
 pub use stores::delete_all as delete_stores;
 
 /// The executor's parts that hold no thread, for those who schedule them in another way: the simulator.

@@ -13,7 +13,10 @@ use cofferdam_dataflow::state::MemoryPressure;
 use cofferdam_dataflow::subtask::{Now, Ports, Step, Task, TaskCommand, TaskCounters, TaskEvent, TaskFailure};
 use cofferdam_dataflow::time::ProcessingTime;
 
+use rustix::time::{ClockId, clock_gettime};
+
 use super::channel::{Channel, Wakeup};
+use super::job::SnapshotPause;
 use super::snapshot_writer::{SnapshotKey, WriterHandle, WriterMessage};
 
 /// Nobody forgets to wake a waiting thread; this only bounds the harm if somebody did.
@@ -29,7 +32,7 @@ pub(super) enum WorkerEvent {
     /// A snapshot has begun.
     SnapshotTaken(Box<TaskSnapshot>),
     /// For how long the task stood still for it.
-    SnapshotPause { pause_us: u64 },
+    SnapshotPause(SnapshotPause),
     /// How short of memory the task's state is.
     MemoryPressure(MemoryPressure),
     /// All inputs have ended.
@@ -109,18 +112,22 @@ impl Worker {
     }
 
     fn run_task(&self, task: &mut Task) -> Result<(), TaskFailure> {
-        let mut ports = ChannelPorts { worker: self, snapshot_taken: false };
+        let mut ports = ChannelPorts { worker: self, cut_began: None, snapshot_taken: false };
         let (mut steps, mut counted_us) = (0_u32, 0);
         while !self.shared.stop.load(Ordering::Relaxed) {
             for command in self.commands.try_iter() {
                 task.command(command);
+                // It may be what makes a source take a snapshot.
+                ports.cut_began = Some(thread_cpu());
             }
             let now = self.clock.now();
             // What was done until a failure counts, too.
             let step = task.step(&mut ports, now).inspect_err(|_| self.count(task))?;
+            let cut_began = ports.cut_began.take();
             if std::mem::take(&mut ports.snapshot_taken) {
-                let pause_us = self.clock.now().monotonic_us - now.monotonic_us;
-                (self.report)(WorkerEvent::SnapshotPause { pause_us });
+                let wall = Duration::from_micros(self.clock.now().monotonic_us - now.monotonic_us);
+                let cpu = cut_began.map(|began| thread_cpu().saturating_sub(began)).unwrap_or_default();
+                (self.report)(WorkerEvent::SnapshotPause(SnapshotPause { wall, cpu }));
             }
             steps = steps.wrapping_add(1);
             let waits = step != Step::Progress;
@@ -150,13 +157,25 @@ impl Worker {
 
 struct ChannelPorts<'a> {
     worker: &'a Worker,
+    /// The thread's CPU time when what may be the cause of a snapshot came.
+    cut_began: Option<Duration>,
     /// Whether the step at hand has taken a snapshot, and nothing else.
     snapshot_taken: bool,
 }
 
+/// Returns the CPU time of this thread.
+fn thread_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
 impl Ports for ChannelPorts<'_> {
     fn pop(&mut self, input: usize) -> Option<StreamElement> {
-        self.worker.inputs[input].pop()
+        let element = self.worker.inputs[input].pop();
+        if matches!(element, Some(StreamElement::Barrier(_))) {
+            self.cut_began = Some(thread_cpu());
+        }
+        element
     }
 
     fn push(&mut self, output: usize, element: StreamElement) -> Result<(), StreamElement> {

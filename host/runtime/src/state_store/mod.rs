@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cofferdam_dataflow::ids::CheckpointId;
 use cofferdam_dataflow::state::store::{StateStore, StoreBatch, StoreError};
+use fjall::config::{HashRatioPolicy, PartitioningPolicy};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
 /// Memory tables that may exist beside the one that is being filled, about.
@@ -20,6 +21,8 @@ const SEALED_TABLES: u64 = 3;
 const MEMTABLE_BYTES: std::ops::RangeInclusive<u64> = 256 << 10..=64 << 20;
 /// The least that `fjall` takes.
 const JOURNAL_BYTES: u64 = 64 << 20;
+/// Entries of a data block's hash index to its entries: spares most of the search in a block.
+const HASH_RATIO: f32 = 0.75;
 /// Files that are kept open.
 const OPEN_FILES: usize = 64;
 
@@ -93,7 +96,16 @@ impl DiskStore {
             .max_journaling_size(JOURNAL_BYTES.max(memory.memtable_bytes * (SEALED_TABLES + 1)))
             .open()
             .map_err(failed)?;
-        let options = || KeyspaceCreateOptions::default().max_memtable_size(memory.memtable_bytes);
+        let options = || {
+            KeyspaceCreateOptions::default()
+                .max_memtable_size(memory.memtable_bytes)
+                // Whole ones have megabytes: more than the cache holds, and each look-up would read them anew.
+                .index_block_partitioning_policy(PartitioningPolicy::all(true))
+                .filter_block_partitioning_policy(PartitioningPolicy::all(true))
+                // Who asks for a key that is not resident has most likely written it before.
+                .expect_point_read_hits(true)
+                .data_block_hash_ratio_policy(HashRatioPolicy::all(HASH_RATIO))
+        };
         let entries = database.keyspace("state", options).map_err(failed)?;
         Ok(Self { database, entries, accounts: Arc::default() })
     }
