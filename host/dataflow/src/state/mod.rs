@@ -22,6 +22,7 @@ mod cold;
 pub mod entry;
 mod frame;
 mod list;
+pub mod made;
 pub mod memory_store;
 mod ordered;
 mod reads;
