@@ -261,7 +261,7 @@ impl JobLoop {
             },
             Message::Written(Written::Durable { key, segment }) => {
                 let id = SegmentId { checkpoint: key.checkpoint, attempt: key.attempt, task: key.task };
-                let reference = segment.as_ref().map(|segment| segment.reference);
+                let reference = segment.as_ref().map(|segment| segment.reference.clone());
                 self.tell_applier(ApplierMessage::Written { key, segment: reference });
                 self.tell(JobEvent::Acknowledged { id, segment }, observe);
             }
