@@ -28,7 +28,9 @@ const KEEP: usize = 3;
 const BASE_EVERY: u64 = 4;
 
 pub(crate) fn print() -> Result<()> {
-    println!("\nsmall: {KEYS} changed keys a task, {CHECKPOINTS} checkpoints, {KEEP} kept; ms from the first block to the manifest");
+    println!(
+        "\nsmall: {KEYS} changed keys a task, {CHECKPOINTS} checkpoints, {KEEP} kept; ms from the first block to the manifest"
+    );
     println!("tasks | small segments | median | p90 | files a checkpoint");
     for tasks in [1, 2, 4, 8] {
         for (name, inline_bytes) in [("files", 0), ("in the manifest", INLINE_BYTES_MAX)] {

@@ -132,7 +132,8 @@ impl CheckpointManifest {
     /// # Errors
     /// [`ManifestError`].
     pub fn decode(bytes: &[u8]) -> Result<Self, ManifestError> {
-        let (version, body) = frame::unwrap(MAGIC, FORMAT_WITHOUT_INLINE..=MANIFEST_FORMAT, bytes).map_err(ManifestError::Frame)?;
+        let (version, body) =
+            frame::unwrap(MAGIC, FORMAT_WITHOUT_INLINE..=MANIFEST_FORMAT, bytes).map_err(ManifestError::Frame)?;
         let mut body = Cow::Borrowed(body);
         if version == FORMAT_WITHOUT_INLINE {
             // An empty list.
@@ -341,8 +342,8 @@ impl Body {
 pub(super) mod tests {
     use super::super::chains::tests::{table, written};
     use super::*;
-    use crate::connector::SplitPosition;
     use crate::checkpoint::segment::{SegmentId, SegmentInfo};
+    use crate::connector::SplitPosition;
     use crate::ids::{SubtaskId, TaskIndex};
     use crate::snapshot::SectionKind::{Base, Delta};
     use crate::time::{EventTime, Watermark};

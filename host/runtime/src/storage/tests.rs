@@ -11,8 +11,8 @@ use cofferdam_dataflow::checkpoint::storage::{CheckpointStorage, Fence, NewSavep
 use cofferdam_dataflow::ids::{Attempt, CheckpointId, TaskIndex};
 
 use super::files::{Files, ReadFile, WrittenFile};
-use super::{LocalStorage, mark};
 use super::simulated::SimulatedFiles;
+use super::{LocalStorage, mark};
 
 const DIR: &str = "/job";
 

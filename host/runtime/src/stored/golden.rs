@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 use cofferdam_dataflow::checkpoint::chains::StateChains;
 use cofferdam_dataflow::checkpoint::contents::key_prefix;
 use cofferdam_dataflow::checkpoint::manifest::{CheckpointManifest, MANIFEST_FORMAT, ManifestNode, ManifestNodeKind};
-use cofferdam_dataflow::checkpoint::segment::{SEGMENT_FORMAT, SegmentEncoder, SegmentHeader, SegmentId, SegmentInfo, SpilledSegment};
+use cofferdam_dataflow::checkpoint::segment::{
+    SEGMENT_FORMAT, SegmentEncoder, SegmentHeader, SegmentId, SegmentInfo, SpilledSegment,
+};
 use cofferdam_dataflow::checkpoint::storage::{CheckpointStorage, Fence};
 use cofferdam_dataflow::connector::{SplitPosition, Transaction};
 use cofferdam_dataflow::guest::{StateKind, StateSlot};

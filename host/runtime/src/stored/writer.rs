@@ -180,11 +180,8 @@ impl SavepointWriter {
         for entry in entries {
             let stamp = check_entry(slot, &entry)?;
             // State without keys is that of the first subtask; a restore deals it out to all there are.
-            let group = if slot.slot.kind.is_keyed() {
-                self.max_parallelism.group_of(key_hash(entry.place.key()))
-            } else {
-                KeyGroup(0)
-            };
+            let group =
+                if slot.slot.kind.is_keyed() { self.max_parallelism.group_of(key_hash(entry.place.key())) } else { KeyGroup(0) };
             buffers.add(group, &entry.place, &entry.value, stamp)?;
         }
         let (file, info) = buffers.finish()?;

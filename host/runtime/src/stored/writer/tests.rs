@@ -217,7 +217,8 @@ fn compare(states: &[Rc<SharedState>], all: &[Vec<Item>]) {
                 assert_eq!(optional(&reads.get_many(slot, &[0]).unwrap()), expected, "{:?} key {key}", SLOTS[number]);
             }
             for number in [2, 3] {
-                let mut expected: Vec<_> = of_key(number).into_iter().map(|((_, entry, ..), value)| (vec![entry], value)).collect();
+                let mut expected: Vec<_> =
+                    of_key(number).into_iter().map(|((_, entry, ..), value)| (vec![entry], value)).collect();
                 expected.sort();
                 let slot = u32::try_from(number).unwrap();
                 assert_eq!(pairs(&reads.scan(slot, 0, None, ALL).unwrap()), expected, "{:?} key {key}", SLOTS[number]);
