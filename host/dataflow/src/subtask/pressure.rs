@@ -257,7 +257,9 @@ fn a_source_that_is_held_reads_nothing_but_answers_triggers_and_ends_on_request(
     let mut task = Task::new(plan, Attempt(1), spec.max_parallelism, head, vec![]);
     let mut world = World::default();
     let steps = |task: &mut Task, world: &mut World| {
-        (0..10).for_each(|_| drop(task.step(world, NOW).unwrap()));
+        for _ in 0..10 {
+            task.step(world, NOW).unwrap();
+        }
         std::mem::take(&mut world.pushed)
     };
     assert!(steps(&mut task, &mut world) > 0);

@@ -319,10 +319,13 @@ fn a_claimed_savepoint_goes_with_its_checkpoint_but_not_with_one_that_was_never_
     assert!(read(&files, "/job/chk-1/_manifest").is_some());
 }
 
+type Act = Box<dyn FnOnce() + Send>;
+
 /// A disk on which something else happens before the n-th operation.
 struct Interrupted {
     files: SimulatedFiles,
-    left: Mutex<Option<(usize, Box<dyn FnOnce() + Send>)>>,
+    /// So many operations from now, and what then happens.
+    left: Mutex<Option<(usize, Act)>>,
 }
 
 impl Interrupted {

@@ -296,8 +296,7 @@ fn what_does_not_belong_into_a_slot_is_refused_by_name() {
         error(&new_slot(0), vec![map()]),
         "slot \"value\" is of kind value; an entry of a key's map (key ann, entry tea) does not belong there"
     );
-    for number in 0..SLOTS.len() {
-        let (_, kind, _) = SLOTS[number];
+    for (number, (_, kind, _)) in SLOTS.into_iter().enumerate() {
         for other in [StateKind::Value, StateKind::Map, StateKind::List, StateKind::ListSplit, StateKind::Broadcast] {
             let fits = kind == other || (kind, other) == (StateKind::ListUnion, StateKind::ListSplit);
             if !fits {
