@@ -12,7 +12,7 @@ use crate::batch::Batch;
 use crate::connector::{ConnectorError, Source, SourcePoll, SplitPosition};
 use crate::element::{Barrier, StreamElement};
 use crate::graph::plan::ExecutionPlan;
-use crate::graph::spec::{InputSpec, JobSpec, NodeKind, NodeSpec};
+use crate::graph::spec::{InputSpec, JobSpec, NodeKind, NodeSpec, Partition};
 use crate::guest::{
     Descriptor, EffectLimits, Effects, Guest, GuestFactory, GuestFault, GuestUsage, InputBatch, InputPort, InstanceInfo,
     KeyedFrame, StateKind, StateReads, StateSlot, StateUpdate, op,
@@ -43,20 +43,24 @@ fn descriptor() -> Descriptor {
         prefetch: true,
     };
     let inputs = vec![InputPort { name: "in".into(), broadcast: false }];
-    Descriptor { inputs, outputs: vec![], slots: vec![slot], timers: vec![], keyed: true, max_batch: 0 }
+    Descriptor { inputs, outputs: vec!["out".into()], slots: vec![slot], timers: vec![], keyed: true, max_batch: 0 }
 }
 
-/// A source and an operator, one subtask each, which are two tasks: keys are exchanged.
+/// A source, an operator and a sink, each a task of its own: records are exchanged.
 fn plan() -> (JobSpec, ExecutionPlan) {
-    let input = InputSpec { from: id("lines"), from_port: 0, to_port: 0, partition: None };
+    let input = |from, partition| vec![InputSpec { from: id(from), from_port: 0, to_port: 0, partition }];
     let node = |name, kind, inputs| NodeSpec { id: id(name), parallelism: 1, kind, inputs };
     let spec = JobSpec {
         name: "words".into(),
         max_parallelism: MaxParallelism::new(4).unwrap(),
-        nodes: vec![node("lines", NodeKind::Source, vec![]), node("keep", NodeKind::Operator(descriptor()), vec![input])],
+        nodes: vec![
+            node("lines", NodeKind::Source, vec![]),
+            node("keep", NodeKind::Operator(descriptor()), input("lines", None)),
+            node("out", NodeKind::Sink, input("keep", Some(Partition::Rebalance))),
+        ],
     };
     let plan = ExecutionPlan::new(&spec).unwrap();
-    assert_eq!(plan.tasks.len(), 2);
+    assert_eq!(plan.tasks.len(), 3);
     (spec, plan)
 }
 
