@@ -46,21 +46,21 @@ fn descriptor() -> Descriptor {
     Descriptor { inputs, outputs: vec!["out".into()], slots: vec![slot], timers: vec![], keyed: true, max_batch: 0 }
 }
 
-/// A source, an operator and a sink, each a task of its own: records are exchanged.
+/// A source of two subtasks, an operator and a sink: none is chained to another.
 fn plan() -> (JobSpec, ExecutionPlan) {
     let input = |from, partition| vec![InputSpec { from: id(from), from_port: 0, to_port: 0, partition }];
-    let node = |name, kind, inputs| NodeSpec { id: id(name), parallelism: 1, kind, inputs };
+    let node = |name, parallelism, kind, inputs| NodeSpec { id: id(name), parallelism, kind, inputs };
     let spec = JobSpec {
         name: "words".into(),
         max_parallelism: MaxParallelism::new(4).unwrap(),
         nodes: vec![
-            node("lines", NodeKind::Source, vec![]),
-            node("keep", NodeKind::Operator(descriptor()), input("lines", None)),
-            node("out", NodeKind::Sink, input("keep", Some(Partition::Rebalance))),
+            node("lines", 2, NodeKind::Source, vec![]),
+            node("keep", 1, NodeKind::Operator(descriptor()), input("lines", None)),
+            node("out", 2, NodeKind::Sink, input("keep", Some(Partition::Rebalance))),
         ],
     };
     let plan = ExecutionPlan::new(&spec).unwrap();
-    assert_eq!(plan.tasks.len(), 3);
+    assert_eq!(plan.tasks.len(), 5);
     (spec, plan)
 }
 
@@ -104,7 +104,9 @@ impl Guest for Keeping {
 /// The world of one task.
 #[derive(Default)]
 struct World {
+    /// Of the first channel; the second has ended.
     input: VecDeque<StreamElement>,
+    second_ended: bool,
     pressures: Vec<MemoryPressure>,
     blocks: Vec<StateBlock>,
     encoded: Vec<CheckpointId>,
@@ -113,8 +115,11 @@ struct World {
 }
 
 impl Ports for World {
-    fn pop(&mut self, _: usize) -> Option<StreamElement> {
-        self.input.pop_front()
+    fn pop(&mut self, input: usize) -> Option<StreamElement> {
+        if input == 0 {
+            return self.input.pop_front();
+        }
+        (!std::mem::replace(&mut self.second_ended, true)).then_some(StreamElement::EndOfInput)
     }
 
     fn push(&mut self, _: usize, element: StreamElement) -> Result<(), StreamElement> {
