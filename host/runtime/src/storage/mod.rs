@@ -12,6 +12,7 @@ pub mod inspect;
 pub mod local;
 mod mark;
 pub mod savepoint;
+mod segment_file;
 #[cfg(test)]
 mod simulated;
 #[cfg(test)]

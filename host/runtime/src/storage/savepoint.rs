@@ -17,8 +17,9 @@ use cofferdam_dataflow::checkpoint::storage::{NewSavepoint, SegmentSource, Snaps
 use cofferdam_dataflow::ids::CheckpointId;
 
 use super::files::{Files, HostFiles};
-use super::local::{CLAIMED, COMMITTED, LocalSource, LocalStorage, MANIFEST, MANIFEST_BYTES_MAX, SEGMENTS, damaged, failed};
+use super::local::{CLAIMED, COMMITTED, LocalStorage, MANIFEST, MANIFEST_BYTES_MAX, SEGMENTS, damaged, failed};
 use super::mark;
+use super::segment_file::LocalSource;
 
 const COPY_BYTES: usize = 256 << 10;
 
