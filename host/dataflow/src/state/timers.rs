@@ -121,8 +121,8 @@ pub(super) struct TimerQueue {
     run: Vec<Near>,
     next: usize,
     until: i64,
-    /// Whether the run has got timers that are not in their place yet.
-    unsorted: bool,
+    /// The earliest time of those timers in the run that are not in their place yet.
+    unsorted: Option<i64>,
 }
 
 /// The queues of both domains, for those that an operator has declared.
@@ -166,7 +166,7 @@ impl TimerQueue {
     fn compact(&mut self, table: &OrderedTable) {
         let near = self.run.drain(..).skip(self.next).map(|near| near.item);
         let mut items: Vec<Item> = std::mem::take(&mut self.heap).into_iter().map(|item| item.0).chain(near).collect();
-        (self.next, self.unsorted) = (0, false);
+        (self.next, self.unsorted) = (0, None);
         items.retain(|item| timer_at(table, *item).is_some());
         items.sort_unstable();
         items.dedup();
@@ -176,7 +176,7 @@ impl TimerQueue {
     /// Puts all timers of a table that was restored in order.
     fn fill(&mut self, table: &OrderedTable) {
         self.run.clear();
-        (self.next, self.unsorted) = (0, false);
+        (self.next, self.unsorted) = (0, None);
         let places = table.groups.iter().flat_map(|group| group.index.places());
         let live = places.filter(|place| table.value(*place).is_some());
         let items = live.filter_map(|place| Some(Item { time: timer_key(table.arena.key(place))?.1, place }));
@@ -188,16 +188,12 @@ impl TimerQueue {
         while self.next < self.run.len() && timer_at(table, self.run[self.next].item).is_none() {
             self.next += 1;
         }
-        if self.next < self.run.len() {
-            return Some(self.run[self.next].item.time.min(self.until));
-        }
-        while let Some(Reverse(top)) = self.heap.peek() {
-            if timer_at(table, *top).is_some() {
-                return Some(top.time);
-            }
+        while self.heap.peek().is_some_and(|top| timer_at(table, top.0).is_none()) {
             self.heap.pop();
         }
-        None
+        let top = self.heap.peek().map(|top| top.0.time);
+        let near = self.run.get(self.next).map(|near| near.item.time);
+        [top, near, self.unsorted].into_iter().flatten().min()
     }
 
     /// Takes timers up to the time `until` in order: `most` at most, with keys of `most_bytes` together but for a single
@@ -227,6 +223,10 @@ impl TimerQueue {
                 let place = near.item.place;
                 // Set, deleted and set again, a timer is here twice.
                 let is_again = due.places.last() == Some(&place);
+                if near.item.time > until {
+                    // The clock has been set back.
+                    return found(due, Due::Nothing);
+                }
                 if let Some((key, time, tag)) = timer_at(table, near.item).filter(|_| !is_again) {
                     let is_full = due.len() == most || (!due.is_empty() && due.keys.bytes() + key.len() > most_bytes);
                     if is_full || !due.add(place, key, (time, tag), hasher) {
@@ -242,7 +242,7 @@ impl TimerQueue {
     fn gather(&mut self, table: &OrderedTable) -> bool {
         for _ in 0..GATHER {
             let Some(Reverse(item)) = self.heap.peek().copied().filter(|top| top.0.time <= self.until) else {
-                if std::mem::take(&mut self.unsorted) {
+                if self.unsorted.take().is_some() {
                     self.run.drain(..std::mem::take(&mut self.next));
                     // Stable, since it is fast where only the end is new.
                     self.run.sort_by(|a, b| order(table, a, b));
@@ -252,7 +252,7 @@ impl TimerQueue {
             self.heap.pop();
             if let Some((key, ..)) = timer_at(table, item) {
                 self.run.push(Near { item, prefix: prefix(key) });
-                self.unsorted = true;
+                self.unsorted = Some(self.unsorted.map_or(item.time, |earliest| earliest.min(item.time)));
             }
         }
         false

@@ -17,6 +17,8 @@ mod sink;
 mod source;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod timer_tests;
 mod timers;
 mod validate;
 mod watermark;
