@@ -110,6 +110,8 @@ struct Item {
 struct Near {
     item: Item,
     prefix: [u8; PREFIX_BYTES],
+    /// Of the stored key: its place may have been given to another timer meanwhile, whose turn is another.
+    hash: u32,
 }
 
 /// The order in which the timers of one domain fire.
@@ -216,7 +218,7 @@ impl TimerQueue {
                     _ => return found(due, Due::Nothing),
                 }
             }
-            if !self.gather(table) {
+            if !self.gather(table, hasher) {
                 return found(due, Due::Gathering);
             }
             while let Some(near) = self.run.get(self.next) {
@@ -227,7 +229,8 @@ impl TimerQueue {
                     // The clock has been set back.
                     return found(due, Due::Nothing);
                 }
-                if let Some((key, time, tag)) = timer_at(table, near.item).filter(|_| !is_again) {
+                let is_same = !is_again && hasher.hash(table.arena.key(place)) == near.hash;
+                if let Some((key, time, tag)) = timer_at(table, near.item).filter(|_| is_same) {
                     let is_full = due.len() == most || (!due.is_empty() && due.keys.bytes() + key.len() > most_bytes);
                     if is_full || !due.add(place, key, (time, tag), hasher) {
                         return Due::Timers;
@@ -239,7 +242,7 @@ impl TimerQueue {
     }
 
     /// Takes what is due up to `self.until` off the heap and puts it in order. Returns whether that is done.
-    fn gather(&mut self, table: &OrderedTable) -> bool {
+    fn gather(&mut self, table: &OrderedTable, hasher: &TableHasher) -> bool {
         for _ in 0..GATHER {
             let Some(Reverse(item)) = self.heap.peek().copied().filter(|top| top.0.time <= self.until) else {
                 if self.unsorted.take().is_some() {
@@ -251,7 +254,8 @@ impl TimerQueue {
             };
             self.heap.pop();
             if let Some((key, ..)) = timer_at(table, item) {
-                self.run.push(Near { item, prefix: prefix(key) });
+                let hash = hasher.hash(table.arena.key(item.place));
+                self.run.push(Near { item, prefix: prefix(key), hash });
                 self.unsorted = Some(self.unsorted.map_or(item.time, |earliest| earliest.min(item.time)));
             }
         }

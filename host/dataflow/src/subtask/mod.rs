@@ -244,6 +244,8 @@ impl Task {
     /// Returns a step that waits no longer than until the next timer is due.
     fn wake_for_timers(&self, step: Step, now: Now) -> Step {
         let next = match step {
+            // Frozen state that waits for room is looked after sooner than that.
+            Step::WaitForInput if !self.encoding.is_empty() => None,
             Step::WaitForInput | Step::WaitMs(_) if !self.stopped => self.chain.next_processing_timer(),
             _ => None,
         };

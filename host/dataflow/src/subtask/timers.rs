@@ -15,7 +15,7 @@ pub(super) const TIMERS: usize = 1000;
 /// Bytes of their keys, at most, but for a single one.
 const KEY_BYTES: usize = 256 << 10;
 /// How many more event-time timers may fire while event time stands still than can be pending at once, twice over.
-const ROUND_SLACK: u64 = 1_000_000;
+const ROUND_SLACK: u64 = 100_000;
 
 /// What an operator knows of its timers.
 pub(super) struct Firing {

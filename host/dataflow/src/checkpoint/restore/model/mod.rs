@@ -323,6 +323,7 @@ impl World {
 
     /// Each subtask fires one batch. Returns how many timers that were.
     fn fire(&mut self, domain: TimeDomain, until: i64, most: usize, later: Option<i64>) -> usize {
+        self.forget_expired();
         let mut fired = 0;
         for subtask in 0..self.states.len() {
             let expected = self.live.batch(domain, until, most, |key| self.owner(key) as usize == subtask);
@@ -342,6 +343,10 @@ impl World {
             let mut effects = Effects::default();
             for (row, timer) in (0..).zip(&expected) {
                 self.live.timers.remove(timer);
+                // What is handed in with the call is read, and renewed by that.
+                if let Some((_, stamp)) = self.live.values.get_mut(&(slot::VALUE_TTL, timer.2)).filter(|_| self.has_ttl) {
+                    *stamp = self.now;
+                }
                 if let Some(later) = later {
                     let (_, time, key, tag) = *timer;
                     let time = time.saturating_add(later);
