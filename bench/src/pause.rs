@@ -10,7 +10,7 @@ use crate::workload::{Setting, job, paced_generator};
 
 const KEYS: u64 = 5_000_000;
 const INTERVAL_MS: u64 = 50;
-const RECORDS_PER_S: u64 = 500_000;
+const RECORDS_PER_S: u64 = 1_000_000;
 
 pub(crate) fn print(operators: &Operators, records: u64) -> Result<()> {
     println!(

@@ -380,6 +380,10 @@ impl Process {
         for written in written {
             let id = |key: SnapshotKey| SegmentId { checkpoint: key.checkpoint, attempt: key.attempt, task: key.task };
             let (key, event) = match written {
+                Written::Begun(snapshot) => {
+                    self.send_event(Sender::Task(snapshot.task.0), at, JobEvent::SnapshotTaken(*snapshot));
+                    continue;
+                }
                 Written::Durable { key, segment } => (key, JobEvent::Acknowledged { id: id(key), segment }),
                 Written::Failed { key, reason } => {
                     (key, JobEvent::Declined { id: id(key), reason: DeclineReason::Failed(reason) })
@@ -499,7 +503,6 @@ impl Process {
         let message = match event {
             TaskEvent::SnapshotTaken { snapshot, prepared } => {
                 self.events.push(Event::Cut(snapshot.checkpoint, task));
-                self.send_event(Sender::Task(index), at, JobEvent::SnapshotTaken((*snapshot).clone()));
                 WriterMessage::Begin { snapshot, prepared }
             }
             TaskEvent::SnapshotBlock { checkpoint, block } => WriterMessage::Block { key: key(checkpoint), block },

@@ -19,7 +19,9 @@ const HEADER_BYTES: usize = 12;
 const DELETED_BIT: u32 = 1 << 31;
 /// Marks an entry that was used since somebody last looked for what to evict. Set where there is a store only.
 const USED_BIT: u32 = 1 << 30;
-const LENGTH_MASK: u32 = !(DELETED_BIT | USED_BIT);
+/// Marks an entry that is queued as a candidate for eviction. Set where there is a store only.
+const QUEUED_BIT: u32 = 1 << 29;
+const LENGTH_MASK: u32 = !(DELETED_BIT | USED_BIT | QUEUED_BIT);
 /// The most chunks that references can tell apart.
 const CHUNKS_MAX: usize = 1 << (u32::BITS - CHUNK_UNITS_LOG2);
 
@@ -95,15 +97,41 @@ impl Arena {
 
     /// Notes that an entry was used.
     pub(super) fn set_used(&mut self, place: EntryRef) {
-        self.bytes_mut(place)[11] |= USED_BIT.to_le_bytes()[3];
+        self.set_bit(place, USED_BIT);
     }
 
     /// Returns whether an entry was used since this was last asked.
     pub(super) fn take_used(&mut self, place: EntryRef) -> bool {
+        self.take_bit(place, USED_BIT)
+    }
+
+    /// Notes that an entry is queued. Returns whether that is news.
+    pub(super) fn set_queued(&mut self, place: EntryRef) -> bool {
+        self.set_bit(place, QUEUED_BIT)
+    }
+
+    /// Returns whether an entry was queued, and forgets it.
+    pub(super) fn take_queued(&mut self, place: EntryRef) -> bool {
+        self.take_bit(place, QUEUED_BIT)
+    }
+
+    /// Returns whether an entry is queued.
+    pub(super) fn is_queued(&self, place: EntryRef) -> bool {
+        self.bytes(place)[11] & QUEUED_BIT.to_le_bytes()[3] != 0
+    }
+
+    fn set_bit(&mut self, place: EntryRef, bit: u32) -> bool {
         let byte = &mut self.bytes_mut(place)[11];
-        let was = *byte & USED_BIT.to_le_bytes()[3] != 0;
-        *byte &= !USED_BIT.to_le_bytes()[3];
-        was
+        let was = *byte;
+        *byte |= bit.to_le_bytes()[3];
+        *byte != was
+    }
+
+    fn take_bit(&mut self, place: EntryRef, bit: u32) -> bool {
+        let byte = &mut self.bytes_mut(place)[11];
+        let was = *byte;
+        *byte &= !bit.to_le_bytes()[3];
+        *byte != was
     }
 
     /// Places a new entry.
@@ -304,7 +332,7 @@ fn lengths(bytes: &[u8]) -> (usize, usize) {
     (usize::from(key_len), value_len as usize)
 }
 
-/// Writes the value and its length, and takes a tombstone back.
+/// Writes the value and its length, and takes a tombstone and all marks back.
 #[inline]
 fn write_value(bytes: &mut [u8], key_len: usize, value: &[u8]) {
     let value_len = u32::try_from(value.len()).expect("values are bounded far below 1 GiB");

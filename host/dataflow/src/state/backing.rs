@@ -1,4 +1,4 @@
-//! A subtask's state with a store behind it: opened, read in bulk, evicted, and accounted for.
+//! A subtask's state with a store behind it: opened, read in bulk, and accounted for.
 //!
 //! Only state of keys is in the store, without timers. What belongs to no key (lists of subtasks, broadcast state) stays in memory: it is
 //! small by its nature, and everybody needs all of it.
@@ -12,39 +12,18 @@ use super::table::{Index, Table};
 use crate::ids::CheckpointId;
 use crate::key_group::KeyGroup;
 
-/// Beyond this multiple of its memory a subtask takes no more input until a checkpoint has let it evict.
-const HOLD_FACTOR: u64 = 2;
-/// Groups that are looked through in one slice, at most, while memory runs over.
-const EVICT_GROUPS: usize = 8;
-/// After so many entries have been read, there may be something to evict again.
-const LOADED_STEP: u64 = 1024;
-
 /// A subtask's store, and how far its memory may go.
 pub(super) struct Backing {
     store: Rc<dyn StateStore>,
-    memory_bytes: u64,
+    pub(super) memory_bytes: u64,
     identity: Vec<u8>,
     failure: StoreFailure,
     /// The checkpoint whose state the store held when it was opened; `None` if it was emptied.
     resumed: Option<CheckpointId>,
     /// Whether the restore changed what the checkpoint holds: then the store is no copy of it.
     pub(super) converted: bool,
-    /// Where eviction goes on: slot and position of the group.
-    hand: (usize, usize),
-    /// How many groups in a row had nothing to evict, and how many entries had been read by then.
-    idle: usize,
-    loaded: u64,
-}
-
-/// What a subtask lacks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum MemoryPressure {
-    /// Nothing.
-    None,
-    /// Memory: a checkpoint would let it evict.
-    Checkpoint,
-    /// Memory: it must not take more input before a checkpoint has completed.
-    Hold,
+    /// How many candidates in a row could not be evicted.
+    pub(super) idle: usize,
 }
 
 impl SubtaskState {
@@ -78,8 +57,8 @@ impl SubtaskState {
             }
         }
         let identity = identity.to_vec();
-        let (converted, hand, idle, loaded) = (false, (0, 0), 0, 0);
-        self.backing = Some(Backing { store, memory_bytes, identity, failure, resumed, converted, hand, idle, loaded });
+        let (converted, idle) = (false, 0);
+        self.backing = Some(Backing { store, memory_bytes, identity, failure, resumed, converted, idle });
         Ok(resumed)
     }
 
@@ -153,64 +132,6 @@ impl SubtaskState {
         }
     }
 
-    /// Returns the memory of what could be evicted at some time.
-    fn resident_bytes(&self) -> u64 {
-        let of = |slot: &SlotTable| on_table!(slot, table => if table.cold.is_some() { table.resident_bytes() } else { 0 });
-        self.slots.iter().map(|slot| of(&slot.table)).sum()
-    }
-
-    fn loaded(&self) -> u64 {
-        self.slots.iter().map(|slot| on_table!(&slot.table, table => table.loaded)).sum()
-    }
-
-    /// Evicts a slice of what the store holds, if memory runs over. Returns whether there was anything.
-    pub fn evict_some(&mut self) -> bool {
-        let Some(mut backing) = self.backing.take() else { return false };
-        let mut any = false;
-        if self.resident_bytes() > backing.memory_bytes {
-            let loaded = self.loaded();
-            if loaded >= backing.loaded + LOADED_STEP {
-                (backing.idle, backing.loaded) = (0, loaded);
-            }
-            for _ in 0..EVICT_GROUPS {
-                // Twice around: what has been used has a second chance.
-                if backing.is_stuck(self) || self.resident_bytes() <= backing.memory_bytes {
-                    break;
-                }
-                let evicted = self.evict_group(&mut backing);
-                backing.idle = if evicted == 0 { backing.idle + 1 } else { 0 };
-                any = true;
-            }
-        }
-        self.backing = Some(backing);
-        any
-    }
-
-    fn evict_group(&mut self, backing: &mut Backing) -> usize {
-        let (number, position) = backing.hand;
-        let slot = &mut self.slots[number];
-        on_table!(&mut slot.table, table => {
-            let evicted = table.evict_group(position);
-            backing.hand = if position + 1 < table.groups.len() { (number, position + 1) } else { (number + 1, 0) };
-            if backing.hand.0 == self.slots.len() {
-                backing.hand = (0, 0);
-            }
-            evicted
-        })
-    }
-
-    /// Returns whether memory is short and nothing can be evicted.
-    pub fn memory_pressure(&self) -> MemoryPressure {
-        let Some(backing) = self.backing.as_ref().filter(|backing| backing.is_stuck(self)) else {
-            return MemoryPressure::None;
-        };
-        match self.resident_bytes() {
-            resident if resident <= backing.memory_bytes => MemoryPressure::None,
-            resident if resident <= backing.memory_bytes * HOLD_FACTOR => MemoryPressure::Checkpoint,
-            _ => MemoryPressure::Hold,
-        }
-    }
-
     /// Notes how much there is at the cut of a checkpoint, for whoever writes it into the store.
     pub(super) fn keep_accounts(&self, checkpoint: CheckpointId) {
         if let Some(backing) = &self.backing {
@@ -251,21 +172,7 @@ impl SubtaskState {
     }
 }
 
-impl Backing {
-    fn is_stuck(&self, state: &SubtaskState) -> bool {
-        let groups = |slot: &SlotTable| on_table!(slot, table => table.groups.len());
-        self.idle > 2 * state.slots.iter().map(|slot| groups(&slot.table)).sum::<usize>()
-    }
-}
-
 impl<I: Index> Table<I> {
-    fn evict_group(&mut self, position: usize) -> usize {
-        if self.cold.is_none() || self.is_scanning(position) {
-            return 0;
-        }
-        self.groups[position].index.evict(&mut self.arena, self.applied)
-    }
-
     #[cfg(test)]
     fn check_accounts(&self) {
         let mut all = 0;

@@ -78,7 +78,8 @@ impl<I: Index> Table<I> {
             return None;
         };
         self.arena.set_used(place);
-        self.loaded += 1;
+        self.arena.set_queued(place);
+        self.candidates.add(place);
         for collecting in &mut self.collecting {
             collecting.note_loaded(self.arena.entry(place));
         }

@@ -21,6 +21,7 @@ mod arena;
 mod backing;
 mod cold;
 pub mod entry;
+mod eviction;
 mod frame;
 mod list;
 pub mod memory_store;
@@ -38,7 +39,7 @@ mod touch;
 mod ttl;
 mod value;
 
-pub use backing::MemoryPressure;
+pub use eviction::MemoryPressure;
 pub use frame::Frame;
 pub use reads::SharedState;
 pub use restore::{Deal, RestoreError, SlotRestore};

@@ -7,7 +7,7 @@ use hashbrown::HashTable;
 use super::arena::{Arena, ArenaFull, EntryRef};
 use super::entry::{ordered_key, split_ordered_key};
 use super::small::{Entries, SmallKey};
-use super::table::{Index, Table, TableHasher, TableKey, spread};
+use super::table::{Eviction, Index, Table, TableHasher, TableKey, spread};
 use crate::key_group::KeyGroup;
 
 /// A key that has entries, tombstones included.
@@ -19,6 +19,8 @@ struct Node {
     cleared: u32,
     /// Whether somebody used the key since somebody last looked for what to evict.
     used: bool,
+    /// The epoch of an entry that was found to be newer than the store: no other is looked at before the store has it.
+    dirty_in: u32,
 }
 
 #[derive(Default)]
@@ -49,7 +51,8 @@ impl NodeIndex {
 
     /// Adds a key without entries.
     fn add(&mut self, key: TableKey<'_>, cleared: u32) -> &mut Node {
-        let node = Node { hash: key.hash, key: SmallKey::new(key.bytes), entries: Entries::default(), cleared, used: true };
+        let node =
+            Node { hash: key.hash, key: SmallKey::new(key.bytes), entries: Entries::default(), cleared, used: true, dirty_in: 0 };
         self.heap_bytes += SmallKey::heap_bytes(key.bytes);
         self.nodes.insert_unique(spread(key.hash), node, |node| spread(node.hash)).into_mut()
     }
@@ -111,27 +114,34 @@ impl Index for NodeIndex {
         self.find(TableKey { bytes: key, hash: hasher.hash(key), group: KeyGroup(0) }).is_some()
     }
 
-    fn evict(&mut self, arena: &mut Arena, applied: u32) -> usize {
-        let (mut evicted, mut heap_bytes) = (0, 0);
-        self.nodes.retain(|node| {
-            let is_clean = || node.entries.after(None).all(|(_, place)| arena.written(place) <= applied);
-            if node.cleared > applied || std::mem::take(&mut node.used) || !is_clean() {
-                return true;
-            }
-            heap_bytes += SmallKey::heap_bytes(node.key.as_bytes());
-            for (entry_key, place) in node.entries.after(None) {
-                heap_bytes += SmallKey::heap_bytes(entry_key);
-                arena.free(place);
-                evicted += 1;
-            }
-            false
-        });
-        self.entries -= evicted;
-        self.heap_bytes -= heap_bytes;
+    fn evict(&mut self, arena: &mut Arena, place: EntryRef, applied: u32, hasher: &TableHasher) -> Eviction {
+        let (key, _) = split_ordered_key(arena.key(place)).expect("written by this table");
+        let hash = hasher.hash(key);
+        let node = self.nodes.find_entry(spread(hash), |node| node.hash == hash && node.key.as_bytes() == key);
+        let Ok(mut found) = node else { return Eviction::Never };
+        let node = found.get_mut();
+        if node.cleared > applied || node.dirty_in > applied {
+            return Eviction::Never;
+        }
+        if std::mem::take(&mut node.used) {
+            return Eviction::Later;
+        }
+        let written = node.entries.after(None).map(|(_, place)| arena.written(place));
+        if let Some(epoch) = written.into_iter().find(|written| *written > applied) {
+            node.dirty_in = epoch;
+            return Eviction::Never;
+        }
+        let (node, _) = found.remove();
+        self.heap_bytes -= SmallKey::heap_bytes(node.key.as_bytes());
+        for (entry_key, place) in node.entries.after(None) {
+            self.heap_bytes -= SmallKey::heap_bytes(entry_key);
+            self.entries -= 1;
+            arena.free(place);
+        }
         if self.nodes.len() * 4 < self.nodes.capacity() {
             self.nodes.shrink_to(self.nodes.len() * 2, |node| spread(node.hash));
         }
-        evicted
+        Eviction::Done
     }
 
     fn load_stored(table: &mut OrderedTable, group: KeyGroup, stored_key: &[u8]) -> Option<EntryRef> {

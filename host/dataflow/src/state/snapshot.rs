@@ -62,7 +62,7 @@ struct BaseWork {
     scanned: Option<Vec<u8>>,
 }
 
-struct GroupSection {
+pub(super) struct GroupSection {
     kind: SectionKind,
     /// Whether everything has been encoded: nothing needs to be saved any more.
     done: bool,
@@ -80,7 +80,8 @@ impl<I: Index> Table<I> {
         let cut = self.close_interval(checkpoint);
         let mut bases = Vec::new();
         let (mut renewals, is_stored) = (self.renewals(), self.cold.is_some());
-        let mut groups = Vec::with_capacity(self.groups.len());
+        let mut groups = std::mem::take(&mut self.spare_sections);
+        groups.reserve(self.groups.len());
         for (position, group) in self.groups.iter_mut().enumerate() {
             let is_due = full || (needs_base(position, group) && (!group.has_base || renewals > 0));
             renewals = renewals.saturating_sub(usize::from(is_due && group.has_base));
@@ -154,6 +155,8 @@ impl<I: Index> Table<I> {
                     group.deltas += 1;
                 }
             }
+            collecting.groups.clear();
+            self.spare_sections = collecting.groups;
         } else {
             self.collecting.insert(0, collecting);
         }

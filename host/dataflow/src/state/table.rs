@@ -11,7 +11,8 @@ use foldhash::fast::FixedState;
 
 use super::arena::{Arena, ArenaFull, EntryRef};
 use super::cold::Cold;
-use super::snapshot::Collecting;
+use super::eviction::Candidates;
+use super::snapshot::{Collecting, GroupSection};
 use super::ttl::Expiry;
 use crate::ids::CheckpointId;
 use crate::key_group::KeyGroup;
@@ -41,9 +42,9 @@ pub(super) trait Index: Default {
     /// Whether the index knows the key of a stored key: then a store has nothing to say of it.
     fn is_resident(&self, arena: &Arena, stored_key: &[u8], hasher: &TableHasher) -> bool;
 
-    /// Evicts what nobody has used since the last time and the store holds as of the epoch `applied`. Returns the number of
-    /// entries.
-    fn evict(&mut self, arena: &mut Arena, applied: u32) -> usize;
+    /// Evicts the key of an entry that the store holds, as it was at the epoch `applied`, unless the key was used since
+    /// this was last tried.
+    fn evict(&mut self, arena: &mut Arena, place: EntryRef, applied: u32, hasher: &TableHasher) -> Eviction;
 
     /// Forgets that a key was cleared up to the epoch `applied`, if nothing of it is left.
     fn forget_clear(&mut self, key: &[u8], applied: u32, hasher: &TableHasher);
@@ -55,6 +56,17 @@ pub(super) trait Index: Default {
 
     /// About the bytes of an index for each entry.
     const ENTRY_BYTES: u64;
+}
+
+/// What came of trying to evict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Eviction {
+    /// It is gone.
+    Done,
+    /// It was used, or must not leave now: try again.
+    Later,
+    /// The store does not hold the key as it is. What it lacks is queued when it does.
+    Never,
 }
 
 /// A key that was cleared: none of the entries that it had is left.
@@ -88,6 +100,7 @@ pub(super) struct Interval {
 struct Unapplied {
     checkpoint: CheckpointId,
     cut: u32,
+    dirty: Rc<Vec<EntryRef>>,
     tombs: Vec<EntryRef>,
     clears: Rc<Vec<Clear>>,
 }
@@ -125,6 +138,8 @@ pub(super) struct Table<I> {
     pub(super) confirmed: u32,
     /// Snapshots that have not encoded all of their entries yet.
     pub(super) collecting: Vec<Collecting>,
+    /// Memory for the next.
+    pub(super) spare_sections: Vec<GroupSection>,
     /// Tombstones of completed checkpoints, to be freed in slices: each with the cut it had to be older than.
     reap: VecDeque<(EntryRef, u32)>,
     /// The store behind the table, if there is one.
@@ -134,8 +149,8 @@ pub(super) struct Table<I> {
     unapplied: VecDeque<Unapplied>,
     /// Cleared keys of which the store has nothing left.
     reap_clears: VecDeque<(Rc<Vec<Clear>>, usize)>,
-    /// Entries that were read from the store.
-    pub(super) loaded: u64,
+    /// What may be evicted.
+    pub(super) candidates: Candidates,
     /// When values expire, for a slot whose values do.
     pub(super) expiry: Option<Expiry>,
     /// For keys as the arena holds them; reused.
@@ -160,12 +175,13 @@ impl<I: Index> Table<I> {
             unconfirmed: VecDeque::new(),
             confirmed: 0,
             collecting: Vec::new(),
+            spare_sections: Vec::new(),
             reap: VecDeque::new(),
             cold: None,
             applied: 0,
             unapplied: VecDeque::new(),
             reap_clears: VecDeque::new(),
-            loaded: 0,
+            candidates: Candidates::default(),
             expiry,
             stored_key: Vec::new(),
             entries: 0,
@@ -188,7 +204,8 @@ impl<I: Index> Table<I> {
 
     /// Returns about how much memory is in use, which evicting makes less.
     pub(super) fn resident_bytes(&self) -> u64 {
-        let unapplied = self.unapplied.iter().map(|unapplied| unapplied.tombs.len()).sum::<usize>();
+        let of = |unapplied: &Unapplied| unapplied.tombs.len() + unapplied.dirty.len();
+        let unapplied = self.unapplied.iter().map(of).sum::<usize>() + self.candidates.len();
         let lists = self.unconfirmed.iter().map(|interval| interval.dirty.len()).sum::<usize>() + self.dirty.len() + unapplied;
         (self.arena.used_bytes() + lists * 4) as u64 + self.arena.entries() as u64 * I::ENTRY_BYTES
     }
@@ -429,11 +446,11 @@ impl<I: Index> Table<I> {
         while self.unconfirmed.front().is_some_and(|interval| interval.checkpoint <= checkpoint) {
             let interval = self.unconfirmed.pop_front().expect("just seen");
             self.confirmed = interval.cut;
-            let Interval { cut, tombs, clears, .. } = interval;
+            let Interval { cut, dirty, tombs, clears, .. } = interval;
             match self.cold {
                 None => self.reap.extend(tombs.into_iter().map(|tomb| (tomb, cut))),
                 // They hide what the store holds.
-                Some(_) => self.unapplied.push_back(Unapplied { checkpoint: interval.checkpoint, cut, tombs, clears }),
+                Some(_) => self.unapplied.push_back(Unapplied { checkpoint: interval.checkpoint, cut, dirty, tombs, clears }),
             }
             if interval.checkpoint == checkpoint {
                 for position in interval.bases {
@@ -447,8 +464,9 @@ impl<I: Index> Table<I> {
     /// Takes note that the store holds the state of a completed checkpoint.
     pub(super) fn applied(&mut self, checkpoint: CheckpointId) {
         while self.unapplied.front().is_some_and(|unapplied| unapplied.checkpoint <= checkpoint) {
-            let Unapplied { cut, tombs, clears, .. } = self.unapplied.pop_front().expect("just seen");
+            let Unapplied { cut, dirty, tombs, clears, .. } = self.unapplied.pop_front().expect("just seen");
             self.applied = cut;
+            self.candidates.add_written(dirty);
             self.reap.extend(tombs.into_iter().map(|tomb| (tomb, cut)));
             if !clears.is_empty() {
                 self.reap_clears.push_back((clears, 0));

@@ -3,7 +3,7 @@
 use hashbrown::HashTable;
 
 use super::arena::{Arena, ArenaFull, EntryRef};
-use super::table::{Index, Table, TableHasher, TableKey, same_key, spread};
+use super::table::{Eviction, Index, Table, TableHasher, TableKey, same_key, spread};
 use crate::key_group::KeyGroup;
 
 /// `hash << 32 | ref`, so that neither a mismatch nor growth touches an entry.
@@ -44,20 +44,16 @@ impl Index for HashIndex {
         self.0.find(spread(key.hash), |slot| is_key(arena, *slot, key)).is_some()
     }
 
-    fn evict(&mut self, arena: &mut Arena, applied: u32) -> usize {
-        let before = self.0.len();
-        self.0.retain(|slot| {
-            let place = place_of(*slot);
-            let stays = arena.written(place) > applied || arena.take_used(place);
-            if !stays {
-                arena.free(place);
-            }
-            stays
-        });
+    fn evict(&mut self, arena: &mut Arena, place: EntryRef, _: u32, hasher: &TableHasher) -> Eviction {
+        if arena.take_used(place) {
+            return Eviction::Later;
+        }
+        self.forget(arena.key(place), place, hasher);
+        arena.free(place);
         if self.0.len() * 4 < self.0.capacity() {
             self.0.shrink_to(self.0.len() * 2, |slot| spread(hash_of(*slot)));
         }
-        before - self.0.len()
+        Eviction::Done
     }
 
     fn forget_clear(&mut self, _: &[u8], _: u32, _: &TableHasher) {}

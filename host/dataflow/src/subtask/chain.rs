@@ -197,7 +197,7 @@ impl Chain {
             .for_each(|state| state.borrow_mut().applied(checkpoint));
     }
 
-    /// Evicts a slice of what stores hold. Returns whether there was anything.
+    /// Evicts a slice of what stores hold. Returns whether there was anything to do.
     pub(super) fn evict(&mut self) -> bool {
         let states = operators(&mut self.nodes).filter_map(|operator| operator.state.as_ref());
         // Each has its turn, whatever the others had to do.
@@ -219,8 +219,8 @@ impl Chain {
             .for_each(|state| state.borrow_mut().drop_snapshot(checkpoint));
     }
 
-    /// Encodes a slice of frozen state and reports it.
-    pub(super) fn encode_some(&mut self, budget: usize, ports: &mut dyn Ports) {
+    /// Encodes a slice of frozen state and reports it. Returns whether there was any.
+    pub(super) fn encode_some(&mut self, budget: usize, ports: &mut dyn Ports) -> bool {
         for (node, first) in self.nodes.iter_mut().zip(&self.first_table) {
             if let Node::Operator(OperatorSubtask { state: Some(state), .. }) = node
                 && state.borrow().is_collecting()
@@ -230,9 +230,10 @@ impl Chain {
                     ports.report(TaskEvent::SnapshotBlock { checkpoint, block });
                 };
                 state.borrow_mut().collect_some(budget, &mut report);
-                return;
+                return true;
             }
         }
+        false
     }
 
     pub(super) fn is_encoding(&self, checkpoint: CheckpointId) -> bool {

@@ -47,8 +47,10 @@ use crate::snapshot::{SubtaskPart, SubtaskSnapshot, TaskSnapshot};
 use crate::state::MemoryPressure;
 use crate::time::Watermark;
 
-/// Frozen entries encoded in one step, at most: some tens of microseconds.
+/// Frozen entries that are encoded between two looks at the clock: some tens of microseconds.
 const ENCODE_BUDGET: usize = 512;
+/// For how long one step encodes, at most.
+const ENCODE_US_MAX: u64 = 2_000;
 
 /// A chain of subtasks and what feeds it.
 pub struct Task {
@@ -73,6 +75,8 @@ pub struct Task {
     held: bool,
     /// How short of memory its state is, as last reported.
     pressure: MemoryPressure,
+    /// When it last did something else than handling input.
+    upkept_us: u64,
     end: End,
 }
 
@@ -144,6 +148,7 @@ impl Task {
             timers_had_turn: false,
             held: false,
             pressure: MemoryPressure::None,
+            upkept_us: 0,
             end: End::Running,
         }
     }
@@ -185,7 +190,7 @@ impl Task {
         if self.answer_triggers(ports)? {
             return Ok(Step::Progress);
         }
-        let upkeep = self.upkeep(ports)?;
+        let upkeep = self.upkeep(ports, now)?;
         if !self.chain.flush(ports, false) {
             return Ok(if upkeep { Step::Progress } else { Step::WaitForOutput });
         }
@@ -365,9 +370,10 @@ impl Task {
         }
     }
 
-    /// Encodes a slice of frozen state, frees a slice of what is deleted, and evicts one of what a store holds. Returns
-    /// whether there was anything to do.
-    fn upkeep(&mut self, ports: &mut dyn Ports) -> Result<bool, TaskFailure> {
+    /// Encodes some frozen state, frees a slice of what is deleted, and evicts one of what a store holds. Returns whether
+    /// there was anything to do.
+    fn upkeep(&mut self, ports: &mut dyn Ports, now: Now) -> Result<bool, TaskFailure> {
+        let worked_us = now.monotonic_us.saturating_sub(std::mem::replace(&mut self.upkept_us, now.monotonic_us));
         let evicted = self.chain.evict();
         let pressure = self.chain.memory_pressure();
         if pressure != self.pressure {
@@ -377,7 +383,15 @@ impl Task {
         if self.encoding.is_empty() || !ports.has_snapshot_room() {
             return Ok(self.chain.reap(ENCODE_BUDGET) || evicted);
         }
-        self.chain.encode_some(ENCODE_BUDGET, ports);
+        // For half as long as the last records took: work goes on at two thirds of its rate, and the snapshot gets done
+        // however slow a record is.
+        let until_us = now.monotonic_us + (worked_us / 2).min(ENCODE_US_MAX);
+        while self.chain.encode_some(ENCODE_BUDGET, ports) && ports.has_snapshot_room() {
+            self.upkept_us = ports.monotonic_us();
+            if self.upkept_us >= until_us {
+                break;
+            }
+        }
         // What could not be read of a store is missing in what was encoded.
         self.chain.check_stores()?;
         let chain = &self.chain;

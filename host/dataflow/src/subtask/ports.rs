@@ -35,6 +35,9 @@ pub trait Ports {
     /// Whether blocks of state may be reported: whoever writes them keeps up.
     fn has_snapshot_room(&self) -> bool;
 
+    /// Returns the time on the clock that a step's `now.monotonic_us` is read from, in microseconds.
+    fn monotonic_us(&self) -> u64;
+
     /// Reports.
     fn report(&mut self, event: TaskEvent);
 }

@@ -259,6 +259,7 @@ impl JobLoop {
                 Ok(splits) => self.start_threads(attempt, restore.map(|restore| *restore), splits, observe),
                 Err(failure) => self.tell(JobEvent::Failed { attempt, failure: failure_of(*failure) }, observe),
             },
+            Message::Written(Written::Begun(snapshot)) => self.tell(JobEvent::SnapshotTaken(*snapshot), observe),
             Message::Written(Written::Durable { key, segment }) => {
                 let id = SegmentId { checkpoint: key.checkpoint, attempt: key.attempt, task: key.task };
                 let reference = segment.as_ref().map(|segment| segment.reference);
@@ -299,7 +300,6 @@ impl JobLoop {
         match event {
             WorkerEvent::Running => self.tell(JobEvent::TaskStarted { attempt, task }, observe),
             WorkerEvent::SnapshotPause(pause) => observe(ExecutionEvent::SnapshotPause { task, pause }),
-            WorkerEvent::SnapshotTaken(snapshot) => self.tell(JobEvent::SnapshotTaken(*snapshot), observe),
             WorkerEvent::MemoryPressure(pressure) => self.note_pressure(attempt, task, pressure, observe),
             WorkerEvent::EndOfData => self.tell(JobEvent::TaskEndOfData { attempt, task }, observe),
             WorkerEvent::Failed(failure) => {

@@ -66,6 +66,8 @@ pub struct SnapshotKey {
 
 /// What became of a snapshot.
 pub enum Written {
+    /// It has begun: what is known at the cut.
+    Begun(Box<TaskSnapshot>),
     /// Everything it names is durable. `segment` is `None` for a task without state.
     Durable {
         /// Which snapshot.
@@ -164,7 +166,7 @@ impl<R: Fn(Written)> Writer<R> {
     /// Does what a message says.
     pub fn take(&mut self, message: WriterMessage) {
         match message {
-            WriterMessage::Begin { snapshot, prepared } => self.begin(*snapshot, prepared),
+            WriterMessage::Begin { snapshot, prepared } => self.begin(snapshot, prepared),
             WriterMessage::Block { key, block } => {
                 if let Err(reason) = self.block(key, &block) {
                     self.fail(key, reason);
@@ -180,10 +182,13 @@ impl<R: Fn(Written)> Writer<R> {
         }
     }
 
-    fn begin(&mut self, snapshot: TaskSnapshot, prepared: Vec<Prepared>) {
-        let TaskSnapshot { attempt, checkpoint, task, tables, .. } = snapshot;
-        let header = SegmentHeader { job: self.job.clone(), id: SegmentId { checkpoint, attempt, task }, tables };
+    fn begin(&mut self, snapshot: Box<TaskSnapshot>, prepared: Vec<Prepared>) {
+        let &TaskSnapshot { attempt, checkpoint, task, ref tables, .. } = &*snapshot;
+        let id = SegmentId { checkpoint, attempt, task };
+        let header = SegmentHeader { job: self.job.clone(), id, tables: tables.clone() };
         self.open.insert(SnapshotKey { attempt, checkpoint, task }, Snapshot { encoder: None, header, prepared });
+        // The task has told nobody else: each message wakes a thread, while everything waits for the task to go on.
+        (self.report)(Written::Begun(snapshot));
     }
 
     fn block(&mut self, key: SnapshotKey, block: &StateBlock) -> Result<(), String> {

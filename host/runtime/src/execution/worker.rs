@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use cofferdam_dataflow::element::StreamElement;
 use cofferdam_dataflow::ids::{Attempt, SubtaskId, TaskIndex};
-use cofferdam_dataflow::snapshot::TaskSnapshot;
 use cofferdam_dataflow::state::MemoryPressure;
 use cofferdam_dataflow::subtask::{Now, Ports, Step, Task, TaskCommand, TaskCounters, TaskEvent, TaskFailure};
 use cofferdam_dataflow::time::ProcessingTime;
@@ -29,9 +28,7 @@ const COUNT_INTERVAL_US: u64 = 50_000;
 pub(super) enum WorkerEvent {
     /// The task is restored, its guests are open, and it runs.
     Running,
-    /// A snapshot has begun.
-    SnapshotTaken(Box<TaskSnapshot>),
-    /// For how long the task stood still for it.
+    /// For how long the task stood still for a snapshot.
     SnapshotPause(SnapshotPause),
     /// How short of memory the task's state is.
     MemoryPressure(MemoryPressure),
@@ -112,7 +109,7 @@ impl Worker {
     }
 
     fn run_task(&self, task: &mut Task) -> Result<(), TaskFailure> {
-        let mut ports = ChannelPorts { worker: self, cut_began: None, snapshot_taken: false };
+        let mut ports = ChannelPorts { worker: self, begun: Vec::new(), cut_began: None, snapshot_taken: false };
         let (mut steps, mut counted_us) = (0_u32, 0);
         while !self.shared.stop.load(Ordering::Relaxed) {
             for command in self.commands.try_iter() {
@@ -157,6 +154,8 @@ impl Worker {
 
 struct ChannelPorts<'a> {
     worker: &'a Worker,
+    /// Snapshots that the writer has not heard of: it is woken when there is something to write, not while the barrier waits.
+    begun: Vec<WriterMessage>,
     /// The thread's CPU time when what may be the cause of a snapshot came.
     cut_began: Option<Duration>,
     /// Whether the step at hand has taken a snapshot, and nothing else.
@@ -190,21 +189,30 @@ impl Ports for ChannelPorts<'_> {
         self.worker.writer.has_room()
     }
 
+    fn monotonic_us(&self) -> u64 {
+        self.worker.clock.now().monotonic_us
+    }
+
     fn report(&mut self, event: TaskEvent) {
-        let Worker { attempt, index: task, writer, report, .. } = self.worker;
+        let Worker { attempt, index: task, report, .. } = self.worker;
         let key = |checkpoint| SnapshotKey { attempt: *attempt, checkpoint, task: *task };
         match event {
             TaskEvent::SnapshotTaken { snapshot, prepared } => {
                 self.snapshot_taken = true;
-                // The job hears of the cut first: the writer's report refers to it.
-                report(WorkerEvent::SnapshotTaken(snapshot.clone()));
-                writer.send(WriterMessage::Begin { snapshot, prepared });
+                self.begun.push(WriterMessage::Begin { snapshot, prepared });
             }
-            TaskEvent::SnapshotBlock { checkpoint, block } => writer.send(WriterMessage::Block { key: key(checkpoint), block }),
-            TaskEvent::SnapshotEncoded { checkpoint } => writer.send(WriterMessage::End { key: key(checkpoint) }),
+            TaskEvent::SnapshotBlock { checkpoint, block } => self.write(WriterMessage::Block { key: key(checkpoint), block }),
+            TaskEvent::SnapshotEncoded { checkpoint } => self.write(WriterMessage::End { key: key(checkpoint) }),
             TaskEvent::MemoryPressure(pressure) => report(WorkerEvent::MemoryPressure(pressure)),
             TaskEvent::EndOfData => report(WorkerEvent::EndOfData),
         }
+    }
+}
+
+impl ChannelPorts<'_> {
+    fn write(&mut self, message: WriterMessage) {
+        let writer = &self.worker.writer;
+        self.begun.drain(..).chain([message]).for_each(|message| writer.send(message));
     }
 }
 
