@@ -42,7 +42,7 @@ pub struct OperatorSubtask {
     pub(super) max_records: usize,
     pub(super) records_in: u64,
     pub(super) records_out: u64,
-    pub(super) firing: Firing,
+    pub(super) firing: Box<Firing>,
     /// The shifted bit column of a call.
     scratch: Vec<u8>,
 }
@@ -80,7 +80,7 @@ impl OperatorSubtask {
         };
         let scratch = Vec::new();
         let (records_in, records_out) = (0, 0);
-        let firing = Firing::new(&factory.descriptor().timers);
+        let firing = Box::new(Firing::new(&factory.descriptor().timers));
         Ok(Self {
             id,
             factory,

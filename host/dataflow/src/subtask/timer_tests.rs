@@ -145,6 +145,10 @@ impl Ports for Channels {
         true
     }
 
+    fn monotonic_us(&self) -> u64 {
+        0
+    }
+
     fn report(&mut self, event: TaskEvent) {
         match event {
             TaskEvent::SnapshotTaken { snapshot, .. } => {
