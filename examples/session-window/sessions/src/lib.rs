@@ -72,7 +72,8 @@ impl Operator for Sessions {
             if at < other.end.saturating_add(self.gap_ms) && other_start < at.saturating_add(self.gap_ms) {
                 self.ends.delete_tagged(cx, other.end.saturating_add(self.gap_ms), tag(other_start));
                 self.open.remove(cx, &other_start)?;
-                (start, merged) = (start.min(other_start), Session { end: merged.end.max(other.end), clicks: merged.clicks + other.clicks });
+                (start, merged) =
+                    (start.min(other_start), Session { end: merged.end.max(other.end), clicks: merged.clicks + other.clicks });
             }
         }
         self.ends.set_tagged(cx, merged.end.saturating_add(self.gap_ms), tag(start));
@@ -114,10 +115,7 @@ mod tests {
         let out = sessions.process([click("ada", 1_000), click("bob", 2_000), click("ada", 30_000)]).unwrap();
         assert!(out.is_empty());
         assert_eq!(sessions.timers(TimeDomain::EventTime, "ada"), [(60_000, 1_000)]);
-        assert_eq!(
-            sessions.advance_watermark(59_999).unwrap().texts(),
-            [r#"{"user":"bob","start":2000,"end":2000,"clicks":1}"#]
-        );
+        assert_eq!(sessions.advance_watermark(59_999).unwrap().texts(), [r#"{"user":"bob","start":2000,"end":2000,"clicks":1}"#]);
         assert_eq!(
             sessions.advance_watermark(60_000).unwrap().texts(),
             [r#"{"user":"ada","start":1000,"end":30000,"clicks":2}"#]
