@@ -6,6 +6,7 @@ mod latency;
 mod measure;
 mod operators;
 mod pause;
+mod small;
 mod state;
 mod workload;
 
@@ -55,6 +56,9 @@ fn print(arguments: &Arguments) -> Result<()> {
     }
     if wanted("pause") {
         pause::print(&operators, arguments.millions * 1_000_000)?;
+    }
+    if wanted("small") {
+        small::print()?;
     }
     if wanted("disk") {
         disk::print(&operators, arguments.millions * 1_000_000)?;

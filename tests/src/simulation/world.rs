@@ -155,6 +155,8 @@ pub struct State {
     pub gates: BTreeMap<String, usize>,
     /// How many records of each split have been read, in all attempts.
     pub reads: BTreeMap<String, u64>,
+    /// The largest segment that is a part of the manifest and not a file, in bytes; 0: all are files.
+    pub inline_bytes_max: usize,
     /// In how many of 1000 cases an operation for a checkpoint fails.
     pub fail_permille: u64,
     /// In how many of 10,000 cases a source or sink fails at records.
@@ -194,6 +196,7 @@ impl World {
             next_transaction: 0,
             gates: BTreeMap::new(),
             reads: BTreeMap::new(),
+            inline_bytes_max: 0,
             fail_permille: 0,
             connectors_fail_per_10k: 0,
             full_for: 0,

@@ -157,7 +157,7 @@ pub fn adopt(
         return Ok(newest);
     }
     let own = storage.manifests()?;
-    for segment in manifest.state.segments().values() {
+    for segment in manifest.state.segments().values().filter(|segment| segment.is_file()) {
         copy_segment(storage, source, segment, (options.fresh, &own))?;
     }
     publish(storage, manifest, options, own)

@@ -26,7 +26,7 @@ pub fn apply_segment<'a>(
     reference: &SegmentRef,
     store_of: impl Fn(&TableId) -> Option<(&'a dyn StateStore, u16)>,
 ) -> Result<(), ApplyError> {
-    let source = storage.open_segment(reference.id).map_err(SegmentError::from)?;
+    let source = reference.open(storage).map_err(SegmentError::from)?;
     let reader = SegmentReader::open(source, reference)?;
     // Ascending by table, group and rank.
     for section in reader.sections() {

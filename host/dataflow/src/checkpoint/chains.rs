@@ -37,6 +37,18 @@ impl StateChains {
         self.segments.get(&id)
     }
 
+    /// Returns the bytes of all segments that are no files.
+    pub fn inline_bytes(&self) -> usize {
+        self.segments.values().filter_map(|segment| segment.inline.as_ref()).map(|bytes| bytes.len()).sum()
+    }
+
+    /// Takes note that a segment is a file, whatever it was before.
+    pub(in crate::checkpoint) fn set_file(&mut self, id: SegmentId) {
+        if let Some(segment) = self.segments.get_mut(&id) {
+            segment.inline = None;
+        }
+    }
+
     /// Sets the chain of a key group; used to build what a manifest says. Segments must be noted before.
     pub(super) fn set(&mut self, table: &TableId, group: KeyGroup, chain: Chain) {
         self.tables.entry(table.clone()).or_default().insert(group, chain);
@@ -70,7 +82,7 @@ impl StateChains {
     pub fn advance(&self, written: &[SegmentInfo], nodes: &[ManifestNode]) -> Self {
         let mut next = self.clone();
         for segment in written {
-            next.note(segment.reference);
+            next.note(segment.reference.clone());
             for section in &segment.sections {
                 let table = &segment.tables[usize::from(section.table)];
                 let chain = next.tables.entry(table.clone()).or_default().entry(section.group).or_default();
@@ -117,7 +129,7 @@ pub(super) mod tests {
         let id = SegmentId { checkpoint: CheckpointId(checkpoint), attempt: Attempt(1), task: TaskIndex(0) };
         let section = |&(group, kind)| SectionInfo { table: 0, group: KeyGroup(group), kind, entries: 0, blocks: Vec::new() };
         SegmentInfo {
-            reference: SegmentRef { id, length: checkpoint, hash: ContentHash([0; 16]) },
+            reference: SegmentRef { id, length: checkpoint, hash: ContentHash([0; 16]), inline: None },
             tables: vec![table()],
             sections: sections.iter().map(section).collect(),
         }

@@ -1,5 +1,7 @@
 //! When checkpoints are taken, and how many are kept.
 
+use super::segment::INLINE_TOTAL_BYTES_MAX;
+
 /// How checkpoints are taken. Durations are milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointConfig {
@@ -17,6 +19,8 @@ pub struct CheckpointConfig {
     pub retained: u32,
     /// What becomes of them when the job ends.
     pub cleanup: Cleanup,
+    /// Bytes of small segments that one manifest holds together; at most [`INLINE_TOTAL_BYTES_MAX`] count.
+    pub inline_bytes: usize,
 }
 
 /// What becomes of the retained checkpoints when the job ends. After it has finished they are deleted in any case.
@@ -40,6 +44,7 @@ impl Default for CheckpointConfig {
             tolerable_failures: 3,
             retained: 3,
             cleanup: Cleanup::Never,
+            inline_bytes: INLINE_TOTAL_BYTES_MAX,
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The frame of a small file: magic, format version, length, body, checksum, hash. A half written, cut or altered file
 //! is told from a whole one, and a newer one from a damaged one.
 
+use std::ops::RangeInclusive;
+
 use super::segment::ContentHash;
 
 /// Magic, version, body length.
@@ -37,8 +39,8 @@ pub(super) fn wrap(magic: [u8; 8], version: u32, body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Returns the body of a frame of exactly this version.
-pub(super) fn unwrap(magic: [u8; 8], version: u32, bytes: &[u8]) -> Result<&[u8], FrameError> {
+/// Returns the version and the body of a frame of one of these versions.
+pub(super) fn unwrap(magic: [u8; 8], versions: RangeInclusive<u32>, bytes: &[u8]) -> Result<(u32, &[u8]), FrameError> {
     if bytes.len() < HEAD_BYTES + TAIL_BYTES {
         return Err(FrameError::Damaged("it is too short"));
     }
@@ -48,10 +50,10 @@ pub(super) fn unwrap(magic: [u8; 8], version: u32, bytes: &[u8]) -> Result<&[u8]
     }
     let number = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
     let found = number(&head[8..]);
-    if found > version {
-        return Err(FrameError::Newer { found, supported: version });
+    if found > *versions.end() {
+        return Err(FrameError::Newer { found, supported: *versions.end() });
     }
-    if found != version {
+    if !versions.contains(&found) {
         return Err(FrameError::Damaged("its format version is unknown"));
     }
     let body = &head[HEAD_BYTES..];
@@ -65,7 +67,7 @@ pub(super) fn unwrap(magic: [u8; 8], version: u32, bytes: &[u8]) -> Result<&[u8]
     if tail[4..] != ContentHash::of(head).0 {
         return Err(FrameError::Damaged("its hash does not match"));
     }
-    Ok(body)
+    Ok((found, body))
 }
 
 #[cfg(test)]
@@ -75,22 +77,24 @@ mod tests {
     #[test]
     fn every_flipped_bit_and_every_cut_is_noticed() {
         let whole = wrap(*b"12345678", 3, b"the body");
-        assert_eq!(unwrap(*b"12345678", 3, &whole), Ok(&b"the body"[..]));
+        assert_eq!(unwrap(*b"12345678", 2..=3, &whole), Ok((3, &b"the body"[..])));
         for bit in 0..whole.len() * 8 {
             let mut broken = whole.clone();
             broken[bit / 8] ^= 1 << (bit % 8);
-            assert!(unwrap(*b"12345678", 3, &broken).is_err(), "bit {bit}");
+            assert!(unwrap(*b"12345678", 2..=3, &broken).is_err(), "bit {bit}");
         }
         for length in 0..whole.len() {
-            assert!(unwrap(*b"12345678", 3, &whole[..length]).is_err(), "length {length}");
+            assert!(unwrap(*b"12345678", 2..=3, &whole[..length]).is_err(), "length {length}");
         }
         let longer = [whole.as_slice(), &[0]].concat();
-        assert!(unwrap(*b"12345678", 3, &longer).is_err());
+        assert!(unwrap(*b"12345678", 2..=3, &longer).is_err());
     }
 
     #[test]
     fn a_newer_format_is_told_from_damage() {
         let whole = wrap(*b"12345678", 4, b"");
-        assert_eq!(unwrap(*b"12345678", 3, &whole), Err(FrameError::Newer { found: 4, supported: 3 }));
+        assert_eq!(unwrap(*b"12345678", 2..=3, &whole), Err(FrameError::Newer { found: 4, supported: 3 }));
+        let whole = wrap(*b"12345678", 1, b"");
+        assert_eq!(unwrap(*b"12345678", 2..=3, &whole), Err(FrameError::Damaged("its format version is unknown")));
     }
 }

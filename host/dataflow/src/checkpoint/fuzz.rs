@@ -100,7 +100,7 @@ fn entries(bytes: &[u8]) {
 }
 
 fn segment(bytes: &[u8]) {
-    let reference = SegmentRef { id: segment_id(), length: bytes.len() as u64, hash: ContentHash::of(bytes) };
+    let reference = SegmentRef { id: segment_id(), length: bytes.len() as u64, hash: ContentHash::of(bytes), inline: None };
     let Ok(reader) = SegmentReader::open(bytes, &reference) else { return };
     for section in reader.sections() {
         let mut entries = 0;
@@ -140,7 +140,7 @@ fn fuzz_corpus_is_replayed() {
     // The samples are what they should be: without a mutation they are read to the end.
     assert!(EntryReader::new(&sample_entries()).all(|entry| entry.is_ok()));
     let bytes = sample_segment();
-    let reference = SegmentRef { id: segment_id(), length: bytes.len() as u64, hash: ContentHash::of(&bytes) };
+    let reference = SegmentRef { id: segment_id(), length: bytes.len() as u64, hash: ContentHash::of(&bytes), inline: None };
     assert_eq!(SegmentReader::open(&bytes[..], &reference).unwrap().sections().len(), 3);
     assert_eq!(resealed(bytes.clone()), bytes, "what is right is not changed");
 }

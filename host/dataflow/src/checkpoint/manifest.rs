@@ -1,12 +1,14 @@
 //! The manifest: the file that makes a checkpoint exist and binds all its parts. docs/checkpoint-format.md has the bytes.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::chains::{Chain, StateChains};
 use super::frame::{self, FrameError};
-use super::segment::SegmentRef;
+use super::segment::{ContentHash, INLINE_TOTAL_BYTES_MAX, SegmentRef};
 use crate::connector::Transaction;
 use crate::guest::StateSlot;
 use crate::ids::{Attempt, CheckpointId, OperatorId};
@@ -14,8 +16,10 @@ use crate::key_group::{KeyGroup, MaxParallelism};
 use crate::snapshot::{SubtaskPart, SubtaskSnapshot, TableId};
 use crate::time::ProcessingTime;
 
-/// The version of the manifest format that is written, and the only one that is read.
-pub const MANIFEST_FORMAT: u32 = 1;
+/// The version of the manifest format that is written, and the newest that is read.
+pub const MANIFEST_FORMAT: u32 = 2;
+/// The version before segments could be parts of a manifest. It lacks the list of them and is otherwise the same.
+const FORMAT_WITHOUT_INLINE: u32 = 1;
 
 /// The id of the way from a key to its group: see [`crate::key_group`].
 pub const KEY_GROUP_HASH: u8 = 1;
@@ -128,8 +132,14 @@ impl CheckpointManifest {
     /// # Errors
     /// [`ManifestError`].
     pub fn decode(bytes: &[u8]) -> Result<Self, ManifestError> {
-        let body = frame::unwrap(MAGIC, MANIFEST_FORMAT, bytes).map_err(ManifestError::Frame)?;
-        match postcard::take_from_bytes::<Body>(body) {
+        let (version, body) =
+            frame::unwrap(MAGIC, FORMAT_WITHOUT_INLINE..=MANIFEST_FORMAT, bytes).map_err(ManifestError::Frame)?;
+        let mut body = Cow::Borrowed(body);
+        if version == FORMAT_WITHOUT_INLINE {
+            // An empty list.
+            body.to_mut().push(0);
+        }
+        match postcard::take_from_bytes::<Body>(&body) {
             Ok((body, [])) => body.check(),
             Ok(_) => Err(ManifestError::Body("it has trailing bytes".into())),
             Err(error) => Err(ManifestError::Body(error.to_string())),
@@ -155,6 +165,15 @@ struct Body {
     /// Indices into `segments`, oldest first.
     chains: Vec<Vec<u32>>,
     tables: Vec<TableBody>,
+    /// The segments that are no files, ascending by index.
+    inline: Vec<InlineBody>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct InlineBody {
+    /// An index into `segments`.
+    segment: u32,
+    bytes: Vec<u8>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -175,7 +194,7 @@ struct Run {
 
 impl From<&CheckpointManifest> for Body {
     fn from(manifest: &CheckpointManifest) -> Self {
-        let segments: Vec<SegmentRef> = manifest.state.segments().values().copied().collect();
+        let segments: Vec<SegmentRef> = manifest.state.segments().values().cloned().collect();
         let position = |id| segments.binary_search_by_key(id, |segment| segment.id).expect("chains name noted segments");
         let index = |position: usize| u32::try_from(position).expect("far below 4 billion segments");
         let mut chains: Vec<Vec<u32>> = Vec::new();
@@ -195,6 +214,8 @@ impl From<&CheckpointManifest> for Body {
             }
             tables.push(TableBody { table: table.clone(), runs });
         }
+        let inlined = segments.iter().enumerate().filter_map(|(at, segment)| Some((at, segment.inline.as_deref()?)));
+        let inline = inlined.map(|(at, bytes)| InlineBody { segment: index(at), bytes: bytes.to_vec() }).collect();
         Self {
             job: manifest.job.clone(),
             checkpoint: manifest.checkpoint,
@@ -210,12 +231,13 @@ impl From<&CheckpointManifest> for Body {
             segments,
             chains,
             tables,
+            inline,
         }
     }
 }
 
 impl Body {
-    fn check(self) -> Result<CheckpointManifest, ManifestError> {
+    fn check(mut self) -> Result<CheckpointManifest, ManifestError> {
         if self.key_group_hash != KEY_GROUP_HASH {
             return Err(ManifestError::KeyGroupHash(self.key_group_hash));
         }
@@ -237,6 +259,7 @@ impl Body {
         if subtasks.len() != expected || self.subtasks.len() != expected || !belong {
             return broken("the subtasks are not those of the nodes".into());
         }
+        self.take_inline()?;
         let state = self.state()?;
         Ok(CheckpointManifest {
             job: self.job,
@@ -253,11 +276,32 @@ impl Body {
         })
     }
 
+    /// Puts the bytes of segments that are no files where they are referred to.
+    fn take_inline(&mut self) -> Result<(), ManifestError> {
+        let broken = |what: &str| Err(ManifestError::Body(what.into()));
+        if !self.inline.is_sorted_by(|a, b| a.segment < b.segment) {
+            return broken("its inlined segments are not in order");
+        }
+        if self.inline.iter().map(|inline| inline.bytes.len()).sum::<usize>() > INLINE_TOTAL_BYTES_MAX {
+            return broken("its inlined segments have too many bytes");
+        }
+        for inline in std::mem::take(&mut self.inline) {
+            let Some(segment) = self.segments.get_mut(inline.segment as usize) else {
+                return broken("an inlined segment is not listed");
+            };
+            if inline.bytes.len() as u64 != segment.length || ContentHash::of(&inline.bytes) != segment.hash {
+                return broken("an inlined segment is not the one that is listed");
+            }
+            segment.inline = Some(Arc::from(inline.bytes));
+        }
+        Ok(())
+    }
+
     fn state(&self) -> Result<StateChains, ManifestError> {
         let broken = |what: &str| Err(ManifestError::Body(what.into()));
         let mut state = StateChains::default();
         for segment in &self.segments {
-            state.note(*segment);
+            state.note(segment.clone());
         }
         if !self.segments.is_sorted_by(|a, b| a.id < b.id) {
             return broken("its segments are not in order");
@@ -298,8 +342,9 @@ impl Body {
 pub(super) mod tests {
     use super::super::chains::tests::{table, written};
     use super::*;
+    use crate::checkpoint::segment::{SegmentId, SegmentInfo};
     use crate::connector::SplitPosition;
-    use crate::ids::SubtaskId;
+    use crate::ids::{SubtaskId, TaskIndex};
     use crate::snapshot::SectionKind::{Base, Delta};
     use crate::time::{EventTime, Watermark};
 
@@ -312,12 +357,20 @@ pub(super) mod tests {
         Transaction { checkpoint: CheckpointId(checkpoint), subtask, payload: vec![1, 2] }
     }
 
+    /// Makes a segment a part of the manifest.
+    pub(in crate::checkpoint) fn inlined(mut segment: SegmentInfo) -> SegmentInfo {
+        let bytes: Arc<[u8]> = vec![7; usize::try_from(segment.reference.length).unwrap()].into();
+        segment.reference.hash = ContentHash::of(&bytes);
+        segment.reference.inline = Some(bytes);
+        segment
+    }
+
     pub(in crate::checkpoint) fn manifest() -> CheckpointManifest {
         let node = |id: &str, parallelism, kind| ManifestNode { id: OperatorId::new(id).unwrap(), parallelism, kind };
         let position = SplitPosition { split: "a".into(), position: vec![9], finished: true, display: "line 4".into() };
         let all: Vec<_> = (0..100).map(|group| (group, Base)).collect();
-        let state =
-            StateChains::default().advance(&[written(1, &all)], &[]).advance(&[written(2, &[(40, Delta), (41, Delta)])], &[]);
+        let (base, delta) = (inlined(written(1, &all)), inlined(written(2, &[(40, Delta), (41, Delta)])));
+        let state = StateChains::default().advance(&[base], &[]).advance(&[delta], &[]);
         CheckpointManifest {
             job: "words".into(),
             checkpoint: CheckpointId(2),
@@ -366,6 +419,18 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_manifest_of_the_version_before_lacks_the_list_of_inlined_segments_alone() {
+        let mut manifest = manifest();
+        manifest.state.set_file(SegmentId { checkpoint: CheckpointId(1), attempt: Attempt(1), task: TaskIndex(0) });
+        manifest.state.set_file(SegmentId { checkpoint: CheckpointId(2), attempt: Attempt(1), task: TaskIndex(0) });
+        let body = postcard::to_stdvec(&Body::from(&manifest)).unwrap();
+        let (list, before) = body.split_last().unwrap();
+        assert_eq!(*list, 0);
+        assert_eq!(CheckpointManifest::decode(&frame::wrap(MAGIC, FORMAT_WITHOUT_INLINE, before)), Ok(manifest));
+        assert!(CheckpointManifest::decode(&frame::wrap(MAGIC, FORMAT_WITHOUT_INLINE, &body)).is_err());
+    }
+
+    #[test]
     fn a_flipped_bit_or_a_cut_is_an_error() {
         let bytes = manifest().encode();
         for at in 0..bytes.len() {
@@ -392,12 +457,18 @@ pub(super) mod tests {
             |body| body.chains.truncate(1),
             |body| body.segments.truncate(1),
             |body| body.segments.swap(0, 1),
-            |body| body.segments[1] = body.segments[0],
+            |body| body.segments[1] = body.segments[0].clone(),
             |body| body.chains[1].reverse(),
             |body| body.chains[1] = vec![0, 0],
             |body| body.tables.push(TableBody { table: table(), runs: vec![] }),
             |body| body.tables[0].runs[1].first = 39,
             |body| body.tables[0].runs[2].groups = u16::MAX,
+            |body| body.inline.swap(0, 1),
+            |body| body.inline[1].segment = 2,
+            |body| body.inline[1].segment = 0,
+            |body| body.inline[0].bytes[0] ^= 1,
+            |body| body.inline[0].bytes.push(0),
+            |body| body.inline[0].bytes = vec![0; INLINE_TOTAL_BYTES_MAX],
         ]
         .into_iter()
         .enumerate()
@@ -408,8 +479,8 @@ pub(super) mod tests {
 
     #[test]
     fn a_newer_format_is_refused_with_both_numbers() {
-        let bytes = frame::wrap(MAGIC, 2, b"");
+        let bytes = frame::wrap(MAGIC, 3, b"");
         let error = CheckpointManifest::decode(&bytes).unwrap_err().to_string();
-        assert_eq!(error, "the manifest cannot be read: it has format 2; this host reads up to 1");
+        assert_eq!(error, "the manifest cannot be read: it has format 3; this host reads up to 2");
     }
 }

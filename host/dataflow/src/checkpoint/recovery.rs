@@ -34,10 +34,10 @@ impl Claim {
     /// # Errors
     /// [`StorageError`], of kind [`StorageErrorKind::Fenced`] if one has.
     pub fn check(&self, storage: &dyn CheckpointStorage) -> Result<(), StorageError> {
-        self.check_against(storage.fence()?)
+        self.check_against(storage, storage.fence()?)
     }
 
-    fn check_against(&self, fence: Fence) -> Result<(), StorageError> {
+    fn check_against(&self, storage: &dyn CheckpointStorage, fence: Fence) -> Result<(), StorageError> {
         match self.newest {
             Some(own) if own.0 < fence.attempt => {
                 let message = format!(
@@ -46,6 +46,8 @@ impl Claim {
                 );
                 Err(StorageError::new(StorageErrorKind::Fenced, message))
             }
+            // Two processes may have begun the same attempt; the storage knows whose it is.
+            Some(own) if own.0 == fence.attempt => storage.check_fence(own),
             Some(_) | None => Ok(()),
         }
     }
@@ -136,6 +138,8 @@ pub fn recover(storage: &dyn CheckpointStorage, options: RecoverOptions, claim: 
     }
     recovery.finished = storage.finished()?;
     let newest = storage.manifests()?.last().copied();
+    // Another process may have published until the fence rose.
+    recovery.next_checkpoint = recovery.next_checkpoint.max(CheckpointId(newest.map_or(0, |newest| newest.0) + 1));
     if recovery.finished.is_some_and(|finished| newest.is_some_and(|newest| newest > finished)) {
         // The job was begun again from a savepoint after it had finished: the mark is of the run before.
         storage.clear_finished()?;
@@ -151,7 +155,7 @@ pub fn recover(storage: &dyn CheckpointStorage, options: RecoverOptions, claim: 
 /// Raises the fence above everything in the storage, unless it belongs to another process by now.
 pub(super) fn raise(storage: &dyn CheckpointStorage, claim: &mut Claim) -> Result<Fence, StorageError> {
     let fence = storage.fence()?;
-    claim.check_against(fence)?;
+    claim.check_against(storage, fence)?;
     let used = storage.manifests()?.into_iter().chain(storage.segments()?.into_iter().map(|segment| segment.checkpoint));
     let checkpoint = used.chain(storage.finished()?).map(|id| id.0).fold(fence.checkpoint, u64::max);
     let attempt = storage.segments()?.into_iter().map(|segment| segment.attempt.0).fold(fence.attempt, u64::max);
@@ -237,7 +241,7 @@ pub fn verify(storage: &dyn CheckpointStorage, manifest: &CheckpointManifest) ->
 /// # Errors
 /// [`SegmentError`] if it is missing, damaged or unreadable.
 pub fn verify_segment(storage: &dyn CheckpointStorage, segment: &SegmentRef) -> Result<(), SegmentError> {
-    let reader = SegmentReader::open(storage.open_segment(segment.id)?, segment)?;
+    let reader = SegmentReader::open(segment.open(storage)?, segment)?;
     if hash_source(reader.source())? != segment.hash {
         let what = "its hash is not the one in the manifest".into();
         return Err(SegmentError::Damaged { segment: segment.id, what });

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use super::segment::{Compressor, Lz4, SegmentId};
+use super::segment::{Compressor, INLINE_BYTES_MAX, Lz4, SegmentId};
 use crate::ids::{Attempt, CheckpointId};
 
 /// The counters that no restart and no second process may repeat.
@@ -131,7 +131,7 @@ pub struct NewSavepoint<'a> {
     pub checkpoint: CheckpointId,
     /// Where it goes. Nothing is there.
     pub path: &'a str,
-    /// What it names: synced, and kept where they are.
+    /// The files that it names: synced, and kept where they are.
     pub segments: &'a [SegmentId],
     /// Its manifest.
     pub manifest: &'a [u8],
@@ -177,6 +177,16 @@ pub trait CheckpointStorage: Send + Sync {
         Box::new(Lz4)
     }
 
+    /// Returns the codecs with which blocks can be read that are in a manifest, besides the engine's own.
+    fn codecs(&self) -> Codecs {
+        Codecs::default()
+    }
+
+    /// Returns how many bytes a new segment may have that is not written as a file, but into the manifest.
+    fn inline_bytes_max(&self) -> usize {
+        INLINE_BYTES_MAX
+    }
+
     /// Opens a file of state.
     ///
     /// # Errors
@@ -196,7 +206,7 @@ pub trait CheckpointStorage: Send + Sync {
     fn delete_segment(&self, id: SegmentId) -> Result<(), StorageError>;
 
     /// Makes a checkpoint exist: checks the fence, then publishes the manifest durably and atomically. It never
-    /// replaces one. All segments it names must have been synced.
+    /// replaces one. All files of state that it names must have been synced.
     ///
     /// # Errors
     /// [`StorageError`]. If [`StorageError::outcome_unknown`], the checkpoint may exist.

@@ -24,6 +24,7 @@ pub mod entry;
 mod eviction;
 mod frame;
 mod list;
+pub mod made;
 pub mod memory_store;
 mod ordered;
 mod reads;

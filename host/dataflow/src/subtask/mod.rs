@@ -13,6 +13,8 @@ mod input;
 mod operator;
 mod output;
 pub mod ports;
+#[cfg(test)]
+mod pressure;
 mod sink;
 mod source;
 #[cfg(test)]

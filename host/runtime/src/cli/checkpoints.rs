@@ -80,6 +80,8 @@ pub(super) struct PositionDetail {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct FileDetail {
     pub(super) name: String,
+    /// Whether it is a part of the manifest and no file.
+    pub(super) inline: bool,
     pub(super) bytes: u64,
     /// What is wrong with it; `None` if length and hash are right.
     pub(super) damage: Option<String>,
@@ -165,7 +167,7 @@ fn detail_text(detail: &CheckpointDetail, paint: Paint) -> String {
         text,
         "  {} of state in {} files, {} key groups",
         format_bytes(summary.bytes),
-        detail.files.len(),
+        detail.files.iter().filter(|file| !file.inline).count(),
         detail.max_parallelism
     );
     for node in &detail.nodes {
@@ -182,7 +184,8 @@ fn detail_text(detail: &CheckpointDetail, paint: Paint) -> String {
             Some(damage) => paint.paint(Style::Error, format_args!("damaged: {damage}")),
             None => "verified".to_owned(),
         };
-        let _ = writeln!(text, "  file {} {} {state}", file.name, format_bytes(file.bytes));
+        let what = if file.inline { "in the manifest" } else { "file" };
+        let _ = writeln!(text, "  {what} {} {} {state}", file.name, format_bytes(file.bytes));
     }
     text
 }
@@ -243,7 +246,10 @@ a run goes on from the newest
                 position: "line 12, byte 340".into(),
                 finished: false,
             }],
-            files: vec![FileDetail { name: "s1.seg".into(), bytes: 4096, damage: Some("its hash is wrong".into()) }],
+            files: vec![
+                FileDetail { name: "s1.seg".into(), inline: false, bytes: 4096, damage: Some("its hash is wrong".into()) },
+                FileDetail { name: "7-2-1".into(), inline: true, bytes: 200, damage: None },
+            ],
         };
         let expected = "\
 checkpoint 7 of word-count: complete
@@ -252,6 +258,7 @@ checkpoint 7 of word-count: complete
   operator count x2  state: n value postcard
   position of lines in a.txt: line 12, byte 340
   file s1.seg 4 KiB damaged: its hash is wrong
+  in the manifest 7-2-1 200 B verified
 ";
         assert_eq!(detail_text(&detail, Paint(false)), expected);
         assert!(detail.is_damaged());

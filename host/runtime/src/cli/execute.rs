@@ -73,7 +73,8 @@ pub(super) fn execute(
 
 /// Opens a job's directory for this process alone.
 pub(super) fn open(path: &Path) -> Result<LocalStorage, Failure> {
-    LocalStorage::open(path).map_err(|error| storage_failure(&error))
+    let storage = LocalStorage::open(path).map_err(|error| storage_failure(&error))?;
+    Ok(storage.with_owner(seed()?))
 }
 
 /// Says what is wrong with a job's directory.

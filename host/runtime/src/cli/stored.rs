@@ -53,7 +53,12 @@ pub(super) fn checkpoint(path: &Path, id: Option<u64>) -> Result<CheckpointDetai
     detail.files = verified
         .segments
         .into_iter()
-        .map(|(segment, damage)| FileDetail { name: segment.id.to_string(), bytes: segment.length, damage })
+        .map(|(segment, damage)| FileDetail {
+            name: segment.id.to_string(),
+            inline: !segment.is_file(),
+            bytes: segment.length,
+            damage,
+        })
         .collect();
     Ok(detail)
 }

@@ -176,6 +176,7 @@ fn checkpoint_config(file: &PipelineFile) -> CheckpointConfig {
         tolerable_failures: options.tolerable_failures,
         retained: options.keep,
         cleanup: if options.retain_on_cancel { Cleanup::Never } else { Cleanup::OnCancel },
+        ..CheckpointConfig::default()
     }
 }
 

@@ -9,6 +9,7 @@ use cofferdam_dataflow::checkpoint::coordinator::CheckpointCommand;
 use cofferdam_dataflow::checkpoint::recovery::{Claim, recover};
 use cofferdam_dataflow::checkpoint::restore::RestorePlan;
 use cofferdam_dataflow::checkpoint::retention::Deletion;
+use cofferdam_dataflow::checkpoint::segment::SpilledSegment;
 use cofferdam_dataflow::checkpoint::storage::{CheckpointStorage, NewSavepoint, StorageError};
 use cofferdam_dataflow::connector::{SinkCommitter, Transaction};
 use cofferdam_dataflow::ids::{Attempt, CheckpointId, OperatorId, SubtaskId};
@@ -123,17 +124,33 @@ impl Io {
         }
     }
 
+    /// Writes what a manifest names and cannot hold.
+    fn spill(&self, attempt: Attempt, spilled: &[SpilledSegment]) -> Result<(), StorageError> {
+        if !spilled.is_empty() {
+            self.storage.check_fence(attempt)?;
+        }
+        spilled.iter().try_for_each(|segment| segment.write(&*self.storage))
+    }
+
     fn checkpoint(&mut self, command: CheckpointCommand) -> Option<JobEvent> {
         match command {
-            CheckpointCommand::PublishManifest { attempt, checkpoint, bytes } => {
-                Some(match self.storage.publish_manifest(attempt, checkpoint, &bytes) {
+            CheckpointCommand::PublishManifest { attempt, checkpoint, bytes, spilled } => {
+                let publish = || {
+                    self.spill(attempt, &spilled)?;
+                    self.storage.publish_manifest(attempt, checkpoint, &bytes)
+                };
+                Some(match publish() {
                     Ok(()) => JobEvent::ManifestPublished { checkpoint },
                     Err(error) => JobEvent::ManifestFailed { checkpoint, error },
                 })
             }
-            CheckpointCommand::PublishSavepoint { attempt, checkpoint, path, segments, bytes } => {
+            CheckpointCommand::PublishSavepoint { attempt, checkpoint, path, segments, bytes, spilled } => {
                 let savepoint = NewSavepoint { checkpoint, path: &path, segments: &segments, manifest: &bytes };
-                Some(match self.storage.publish_savepoint(attempt, savepoint) {
+                let publish = || {
+                    self.spill(attempt, &spilled)?;
+                    self.storage.publish_savepoint(attempt, savepoint)
+                };
+                Some(match publish() {
                     Ok(()) => JobEvent::SavepointPublished { checkpoint },
                     Err(error) => JobEvent::SavepointFailed { checkpoint, error },
                 })

@@ -262,7 +262,7 @@ impl JobLoop {
             Message::Written(Written::Begun(snapshot)) => self.tell(JobEvent::SnapshotTaken(*snapshot), observe),
             Message::Written(Written::Durable { key, segment }) => {
                 let id = SegmentId { checkpoint: key.checkpoint, attempt: key.attempt, task: key.task };
-                let reference = segment.as_ref().map(|segment| segment.reference);
+                let reference = segment.as_ref().map(|segment| segment.reference.clone());
                 self.tell_applier(ApplierMessage::Written { key, segment: reference });
                 self.tell(JobEvent::Acknowledged { id, segment }, observe);
             }

@@ -4,12 +4,13 @@
 //! What waits for it is bounded: tasks stop encoding when it lags behind.
 
 use std::collections::BTreeMap;
+use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use cofferdam_dataflow::checkpoint::segment::{SegmentEncoder, SegmentHeader, SegmentId, SegmentInfo};
+use cofferdam_dataflow::checkpoint::segment::{INLINE_BYTES_MAX, SegmentEncoder, SegmentHeader, SegmentId, SegmentInfo};
 use cofferdam_dataflow::checkpoint::storage::{CheckpointStorage, SegmentFile};
 use cofferdam_dataflow::connector::{ConnectorError, Prepared};
 use cofferdam_dataflow::ids::{Attempt, CheckpointId, TaskIndex};
@@ -72,7 +73,7 @@ pub enum Written {
     Durable {
         /// Which snapshot.
         key: SnapshotKey,
-        /// Its state.
+        /// Its state; durable, or so small that it is to be part of the manifest.
         segment: Option<SegmentInfo>,
     },
     /// It could not be written; nothing of it counts.
@@ -118,7 +119,7 @@ pub(super) fn start(
     job: String,
     storage: Arc<dyn CheckpointStorage>,
     report: impl Fn(Written) + Send + 'static,
-) -> std::io::Result<(WriterHandle, JoinHandle<()>)> {
+) -> io::Result<(WriterHandle, JoinHandle<()>)> {
     let (sender, receiver) = channel();
     let queued_bytes = Arc::new(AtomicUsize::new(0));
     let handle = WriterHandle { sender, queued_bytes: Arc::clone(&queued_bytes) };
@@ -139,10 +140,39 @@ pub struct Writer<R> {
     report: R,
 }
 
-type Encoder = SegmentEncoder<std::io::BufWriter<Box<dyn SegmentFile>>>;
+type Encoder = SegmentEncoder<SegmentOut>;
+
+/// Where a segment is written: into memory, and from the byte on that makes it too large for a manifest, into a file.
+struct SegmentOut {
+    storage: Arc<dyn CheckpointStorage>,
+    id: SegmentId,
+    /// All of it, until there is a file.
+    small: Vec<u8>,
+    file: Option<BufWriter<Box<dyn SegmentFile>>>,
+}
+
+impl Write for SegmentOut {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.file.is_none() {
+            if self.small.len() + bytes.len() <= self.storage.inline_bytes_max().min(INLINE_BYTES_MAX) {
+                self.small.extend_from_slice(bytes);
+                return Ok(bytes.len());
+            }
+            let file = self.storage.create_segment(self.id).map_err(io::Error::other)?;
+            let mut file = BufWriter::with_capacity(256 << 10, file);
+            file.write_all(&std::mem::take(&mut self.small))?;
+            self.file = Some(file);
+        }
+        self.file.as_mut().map_or(Ok(0), |file| file.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.as_mut().map_or(Ok(()), Write::flush)
+    }
+}
 
 struct Snapshot {
-    /// `None` until the first block: a task without state writes no file.
+    /// `None` until the first block: a task without state writes nothing.
     encoder: Option<Encoder>,
     header: SegmentHeader,
     prepared: Vec<Prepared>,
@@ -199,8 +229,8 @@ impl<R: Fn(Written)> Writer<R> {
         let encoder = match &mut snapshot.encoder {
             Some(encoder) => encoder,
             none => {
-                let file = self.storage.create_segment(snapshot.header.id).map_err(|error| error_text(&error))?;
-                let out = std::io::BufWriter::with_capacity(256 << 10, file);
+                let (storage, id) = (Arc::clone(&self.storage), snapshot.header.id);
+                let out = SegmentOut { storage, id, small: Vec::new(), file: None };
                 let encoder = SegmentEncoder::new(out, snapshot.header.clone()).map_err(|error| error_text(&error))?;
                 none.insert(encoder.compressing(self.storage.compressor()))
             }
@@ -259,11 +289,16 @@ impl<R: Fn(Written)> Writer<R> {
     }
 }
 
-/// Closes a segment and makes it durable.
+/// Closes a segment and makes it durable, unless it is so small that it will be durable with the manifest.
 fn finish(encoder: Encoder) -> Result<SegmentInfo, String> {
-    let (out, info) = encoder.finish().map_err(|error| error_text(&error))?;
-    let file = out.into_inner().map_err(|error| error_text(error.error()))?;
-    file.sync().map_err(|error| error_text(&error))?;
+    let (out, mut info) = encoder.finish().map_err(|error| error_text(&error))?;
+    match out.file {
+        Some(file) => {
+            let file = file.into_inner().map_err(|error| error_text(error.error()))?;
+            file.sync().map_err(|error| error_text(&error))?;
+        }
+        None => info.reference.inline = Some(out.small.into()),
+    }
     Ok(info)
 }
 

@@ -56,7 +56,8 @@ pub fn list(storage: &dyn CheckpointStorage) -> Result<Vec<ListedCheckpoint>, St
 pub fn verify(storage: &dyn CheckpointStorage, checkpoint: CheckpointId) -> Result<VerifiedCheckpoint, StorageError> {
     let listed = read(storage, checkpoint)?;
     let references = listed.manifest.iter().flat_map(|manifest| manifest.state.segments().values());
-    let check = |reference: &SegmentRef| (*reference, verify_segment(storage, reference).err().map(|error| error.to_string()));
+    let check =
+        |reference: &SegmentRef| (reference.clone(), verify_segment(storage, reference).err().map(|error| error.to_string()));
     let segments = references.map(check).collect();
     Ok(VerifiedCheckpoint { listed, segments })
 }

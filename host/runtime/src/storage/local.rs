@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! <dir>/lock                  held by the process that owns the directory; holds its id
-//! <dir>/fence                 the newest attempt and a checkpoint id at or above all older ones
+//! <dir>/fence                 the newest attempt, whose it is, and a checkpoint id at or above all older ones
 //! <dir>/finished              the last checkpoint of a job that has finished
 //! <dir>/segments/<name>.seg   keyed state
 //! <dir>/chk-<id>/_manifest    makes the checkpoint exist
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cofferdam_dataflow::checkpoint::manifest::CheckpointManifest;
-use cofferdam_dataflow::checkpoint::segment::{Compressor, SegmentId};
+use cofferdam_dataflow::checkpoint::segment::{Compressor, INLINE_BYTES_MAX, SegmentId};
 use cofferdam_dataflow::checkpoint::storage::{
     CheckpointStorage, Codecs, Fence, NewSavepoint, SegmentFile, SegmentSource, StorageError, StorageErrorKind,
 };
@@ -53,6 +53,9 @@ pub struct LocalStorage {
     lock: Option<File>,
     is_owner: bool,
     compression: Compression,
+    inline_bytes_max: usize,
+    /// Tells this process from others in the fence.
+    owner: u64,
 }
 
 impl LocalStorage {
@@ -71,6 +74,8 @@ impl LocalStorage {
             lock: Some(lock),
             is_owner: true,
             compression: Compression::default(),
+            inline_bytes_max: INLINE_BYTES_MAX,
+            owner: 0,
         };
         storage.prepare()?;
         // The directory's own name: without it, all that is synced below could vanish.
@@ -94,6 +99,8 @@ impl LocalStorage {
             lock: None,
             is_owner: false,
             compression: Compression::default(),
+            inline_bytes_max: INLINE_BYTES_MAX,
+            owner: 0,
         };
         storage.list(dir)?;
         if storage.exists(&dir.join(MANIFEST))? {
@@ -108,8 +115,16 @@ impl LocalStorage {
     /// Uses a directory of other files than the host's. It is empty or was used so before.
     #[cfg(test)]
     pub(super) fn with_files(dir: &Path, files: Arc<dyn Files>) -> Result<Self, StorageError> {
-        let storage =
-            Self { dir: dir.to_owned(), files, savepoint: None, lock: None, is_owner: true, compression: Compression::default() };
+        let storage = Self {
+            dir: dir.to_owned(),
+            files,
+            savepoint: None,
+            lock: None,
+            is_owner: true,
+            compression: Compression::default(),
+            inline_bytes_max: INLINE_BYTES_MAX,
+            owner: 0,
+        };
         storage.prepare()?;
         Ok(storage)
     }
@@ -118,6 +133,22 @@ impl LocalStorage {
     #[must_use]
     pub fn with_compression(mut self, compression: Compression) -> Self {
         self.compression = compression;
+        self
+    }
+
+    /// Writes this number into the fence, beside the attempts that it begins: with a number that no other process has, two processes
+    /// that begin the same attempt without a working lock are told apart, and the one that came first changes nothing any more.
+    #[must_use]
+    pub fn with_owner(mut self, owner: u64) -> Self {
+        self.owner = owner;
+        self
+    }
+
+    /// Makes files of new segments that are larger than this, in bytes; smaller ones are parts of manifests. More than
+    /// [`INLINE_BYTES_MAX`] counts as that.
+    #[must_use]
+    pub fn with_inline_bytes(mut self, bytes_max: usize) -> Self {
+        self.inline_bytes_max = bytes_max.min(INLINE_BYTES_MAX);
         self
     }
 
@@ -266,10 +297,31 @@ impl LocalStorage {
 
     /// Writes a mark durably, over what is there.
     pub(super) fn write_mark(&self, path: &Path, kind: &str, numbers: &[(&str, u64)]) -> Result<(), StorageError> {
+        self.write_mark_text(path, &mark::encode(kind, numbers))
+    }
+
+    fn write_mark_text(&self, path: &Path, text: &str) -> Result<(), StorageError> {
         self.check_owner()?;
-        let temporary = self.write_temporary(path, mark::encode(kind, numbers).as_bytes())?;
+        let temporary = self.write_temporary(path, text.as_bytes())?;
         self.files.replace(&temporary, path).map_err(|error| failed("replace", path, error).with_unknown_outcome())?;
         self.sync_parent(path).map_err(StorageError::with_unknown_outcome)
+    }
+
+    /// Returns the fence and whose it is; 0 if it is nobody's, or was written by a host that did not say.
+    fn owned_fence(&self) -> Result<(Fence, u64), StorageError> {
+        let path = self.dir.join(FENCE);
+        let Some(text) = self.read_if_there(&path)? else { return Ok((Fence::default(), 0)) };
+        let owned = mark::decode_version(mark::OWNED_VERSION, "fence", ["attempt", "checkpoint", "owner"], &text);
+        match owned.or_else(|| mark::decode("fence", ["attempt", "checkpoint"], &text).map(|[a, c]| [a, c, 0])) {
+            Some([attempt, checkpoint, owner]) => Ok((Fence { attempt, checkpoint }, owner)),
+            None => Err(damaged(&path)),
+        }
+    }
+
+    fn write_fence(&self, fence: Fence) -> Result<(), StorageError> {
+        let numbers = [("attempt", fence.attempt), ("checkpoint", fence.checkpoint), ("owner", self.owner)];
+        let text = mark::encode_version(mark::OWNED_VERSION, "fence", &numbers);
+        self.write_mark_text(&self.dir.join(FENCE), &text)
     }
 
     pub(super) fn sync_parent(&self, path: &Path) -> Result<(), StorageError> {
@@ -299,12 +351,19 @@ impl LocalStorage {
 
 impl CheckpointStorage for LocalStorage {
     fn fence(&self) -> Result<Fence, StorageError> {
-        let path = self.dir.join(FENCE);
-        let Some(text) = self.read_if_there(&path)? else { return Ok(Fence::default()) };
-        match mark::decode("fence", ["attempt", "checkpoint"], &text) {
-            Some([attempt, checkpoint]) => Ok(Fence { attempt, checkpoint }),
-            None => Err(damaged(&path)),
-        }
+        Ok(self.owned_fence()?.0)
+    }
+
+    fn check_fence(&self, attempt: Attempt) -> Result<(), StorageError> {
+        let (newest, owner) = self.owned_fence()?;
+        let message = if newest.attempt != attempt.0 {
+            format!("attempt {attempt} is not the newest, which is {}; another process has taken the job over", newest.attempt)
+        } else if owner != self.owner {
+            format!("attempt {attempt} is that of another process, which has taken the job over")
+        } else {
+            return Ok(());
+        };
+        Err(StorageError::new(StorageErrorKind::Fenced, message))
     }
 
     fn raise_fence(&self, fence: Fence) -> Result<(), StorageError> {
@@ -313,7 +372,9 @@ impl CheckpointStorage for LocalStorage {
             let message = format!("attempt {} of {} is not above {newest}", fence.attempt, self.dir.display());
             return Err(StorageError::new(StorageErrorKind::Fenced, message));
         }
-        self.write_mark(&self.dir.join(FENCE), "fence", &[("attempt", fence.attempt), ("checkpoint", fence.checkpoint)])?;
+        self.write_fence(fence)?;
+        // Another process may have read the same old fence, and written its own over this one.
+        self.check_fence(Attempt(fence.attempt))?;
         // A name that an interrupted publish left in memory only becomes durable here, or is seen not to be there.
         for id in self.checkpoint_dirs()? {
             self.sync_dir(&self.checkpoint_dir(id))?;
@@ -335,6 +396,14 @@ impl CheckpointStorage for LocalStorage {
 
     fn compressor(&self) -> Box<dyn Compressor> {
         self.compression.compressor()
+    }
+
+    fn codecs(&self) -> Codecs {
+        compression::codecs()
+    }
+
+    fn inline_bytes_max(&self) -> usize {
+        self.inline_bytes_max
     }
 
     fn open_segment(&self, id: SegmentId) -> Result<Box<dyn SegmentSource>, StorageError> {
@@ -449,8 +518,7 @@ impl CheckpointStorage for LocalStorage {
         let fence = self.fence()?;
         if fence.checkpoint < savepoint.checkpoint.0 {
             // The folder may be moved away: nothing else here tells that the id is used.
-            let numbers = [("attempt", fence.attempt), ("checkpoint", savepoint.checkpoint.0)];
-            self.write_mark(&self.dir.join(FENCE), "fence", &numbers)?;
+            self.write_fence(Fence { checkpoint: savepoint.checkpoint.0, ..fence })?;
         }
         self.write_savepoint(savepoint)
     }

@@ -8,10 +8,17 @@
 //! ```
 
 const VERSION: u32 = 1;
+/// The version of a fence that says whose attempt it is.
+pub(super) const OWNED_VERSION: u32 = 2;
 
 /// Returns the text of a mark.
 pub(super) fn encode(kind: &str, numbers: &[(&str, u64)]) -> String {
-    let mut text = format!("cofferdam {kind} {VERSION}\n");
+    encode_version(VERSION, kind, numbers)
+}
+
+/// Returns the text of a mark of a version.
+pub(super) fn encode_version(version: u32, kind: &str, numbers: &[(&str, u64)]) -> String {
+    let mut text = format!("cofferdam {kind} {version}\n");
     for (name, number) in numbers {
         text.push_str(&format!("{name} {number}\n"));
     }
@@ -22,6 +29,11 @@ pub(super) fn encode(kind: &str, numbers: &[(&str, u64)]) -> String {
 
 /// Reads the numbers of a mark of this kind. `None` if it is not exactly what [`encode`] writes.
 pub(super) fn decode<const N: usize>(kind: &str, names: [&str; N], text: &[u8]) -> Option<[u64; N]> {
+    decode_version(VERSION, kind, names, text)
+}
+
+/// Reads the numbers of a mark of this kind and version.
+pub(super) fn decode_version<const N: usize>(version: u32, kind: &str, names: [&str; N], text: &[u8]) -> Option<[u64; N]> {
     let text = str::from_utf8(text).ok()?;
     let mut numbers = [0; N];
     let mut lines = text.lines().skip(1);
@@ -29,7 +41,7 @@ pub(super) fn decode<const N: usize>(kind: &str, names: [&str; N], text: &[u8]) 
         *number = lines.next()?.strip_prefix(name)?.strip_prefix(' ')?.parse().ok()?;
     }
     let pairs: Vec<_> = names.into_iter().zip(numbers).collect();
-    (encode(kind, &pairs) == text).then_some(numbers)
+    (encode_version(version, kind, &pairs) == text).then_some(numbers)
 }
 
 /// Returns the text of a mark that holds one text, which may be anything but more than a line.

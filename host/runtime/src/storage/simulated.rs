@@ -89,6 +89,11 @@ impl SimulatedFiles {
         disk.failing_syncs.insert(at);
     }
 
+    /// Returns how many syncs there were, of files and folders.
+    pub(super) fn syncs(&self) -> usize {
+        self.disk().syncs
+    }
+
     pub(super) fn limit(&self, bytes_max: usize) {
         self.disk().bytes_max = bytes_max;
     }

@@ -1,16 +1,18 @@
 //! The storage on a simulated disk, at every point where the power may fail, and on the real one.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use cofferdam_dataflow::checkpoint::recovery::{Claim, RecoverError, RecoverOptions, recover};
 use cofferdam_dataflow::checkpoint::segment::SegmentId;
 use cofferdam_dataflow::checkpoint::storage::{CheckpointStorage, Fence, NewSavepoint, StorageError, StorageErrorKind};
 use cofferdam_dataflow::ids::{Attempt, CheckpointId, TaskIndex};
 
-use super::LocalStorage;
-use super::files::Files;
+use super::files::{Files, ReadFile, WrittenFile};
 use super::simulated::SimulatedFiles;
+use super::{LocalStorage, mark};
 
 const DIR: &str = "/job";
 
@@ -221,7 +223,7 @@ fn the_real_disk_keeps_checkpoints_for_their_owner_only() {
     storage.clear_finished().unwrap();
     assert_eq!(storage.finished().unwrap(), None);
     let replaced = Files::rename_new(&super::files::HostFiles, &manifest, &path.join("chk-3/_manifest"));
-    assert_eq!(replaced.unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
+    assert_eq!(replaced.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
 }
 
 #[test]
@@ -315,4 +317,161 @@ fn a_claimed_savepoint_goes_with_its_checkpoint_but_not_with_one_that_was_never_
     storage.delete_checkpoint(CheckpointId(7)).unwrap();
     assert!(!files.paths().iter().any(|path| path.starts_with(SAVED) || path.contains("chk-7")), "{:?}", files.paths());
     assert!(read(&files, "/job/chk-1/_manifest").is_some());
+}
+
+type Act = Box<dyn FnOnce() + Send>;
+
+/// A disk on which something else happens before the n-th operation.
+struct Interrupted {
+    files: SimulatedFiles,
+    /// So many operations from now, and what then happens.
+    left: Mutex<Option<(usize, Act)>>,
+}
+
+impl Interrupted {
+    fn enter(&self) {
+        let mut left = self.left.lock().unwrap();
+        match left.take() {
+            Some((0, act)) => {
+                drop(left);
+                act();
+            }
+            Some((operations, act)) => *left = Some((operations - 1, act)),
+            None => {}
+        }
+    }
+}
+
+impl Files for Interrupted {
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WrittenFile>> {
+        self.enter();
+        self.files.create(path)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn ReadFile>> {
+        self.enter();
+        self.files.open(path)
+    }
+
+    fn replace(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.enter();
+        self.files.replace(from, to)
+    }
+
+    fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.enter();
+        self.files.rename_new(from, to)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.enter();
+        self.files.link(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.enter();
+        self.files.remove(path)
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.enter();
+        self.files.create_dir(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.enter();
+        self.files.remove_dir(path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.enter();
+        self.files.list(dir)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.enter();
+        self.files.sync_dir(dir)
+    }
+}
+
+/// Recovers a job as a process does that has the number `owner`; returns what it may then do in the name of which attempt.
+fn take_job(storage: &LocalStorage) -> (Claim, Result<Attempt, RecoverError>) {
+    let mut claim = Claim::default();
+    let recovered = recover(storage, RecoverOptions::default(), &mut claim).map(|recovery| recovery.attempt);
+    (claim, recovered)
+}
+
+#[test]
+fn of_two_processes_without_a_lock_one_has_the_job_whenever_the_other_comes() {
+    let mut same_attempt = 0;
+    for operation in 0.. {
+        let files = SimulatedFiles::new(Path::new(DIR));
+        drop(storage(&files).unwrap());
+        let second: Arc<Mutex<Option<(LocalStorage, Claim, Attempt)>>> = Arc::default();
+        let interrupted = Arc::new(Interrupted { files: files.clone(), left: Mutex::new(None) });
+        let first = LocalStorage::with_files(Path::new(DIR), Arc::<Interrupted>::clone(&interrupted)).unwrap().with_owner(1);
+        let comes = {
+            let (files, second) = (files.clone(), Arc::clone(&second));
+            move || {
+                let storage = storage(&files).unwrap().with_owner(2);
+                let (claim, recovered) = take_job(&storage);
+                *second.lock().unwrap() = Some((storage, claim, recovered.unwrap()));
+            }
+        };
+        *interrupted.left.lock().unwrap() = Some((operation, Box::new(comes)));
+        let (claim, recovered) = take_job(&first);
+        let Some((other, other_claim, other_attempt)) = second.lock().unwrap().take() else {
+            assert!(operation > 8, "it has so many operations");
+            break;
+        };
+        let attempt = recovered.as_ref().ok().copied();
+        same_attempt += usize::from(attempt == Some(other_attempt));
+        let may = [attempt.is_some_and(|attempt| first.check_fence(attempt).is_ok()), other.check_fence(other_attempt).is_ok()];
+        assert_eq!(may.iter().filter(|may| **may).count(), 1, "operation {operation}: {may:?}, {recovered:?}");
+        // The one that has not may not go on, publish, or take the job back by itself.
+        assert_eq!([claim.check(&first).is_ok(), other_claim.check(&other).is_ok()], may, "operation {operation}");
+        let published = [
+            attempt.is_some_and(|attempt| first.publish_manifest(attempt, CheckpointId(5), b"first").is_ok()),
+            other.publish_manifest(other_attempt, CheckpointId(5), b"other").is_ok(),
+        ];
+        assert_eq!(published, may, "operation {operation}");
+        let (storage, mut claim) = if may[0] { (&other, other_claim) } else { (&first, claim) };
+        let error = recover(storage, RecoverOptions::default(), &mut claim).unwrap_err();
+        assert!(matches!(&error, RecoverError::Storage(error) if error.kind == StorageErrorKind::Fenced), "{error}");
+    }
+    assert!(same_attempt >= 2, "both begin the same attempt if one comes between the other's reading and writing");
+}
+
+#[test]
+fn a_fence_of_the_version_before_belongs_to_nobody() {
+    let files = SimulatedFiles::new(Path::new(DIR));
+    let storage = storage(&files).unwrap();
+    let path = Path::new(DIR).join("fence");
+    let mut file = files.create(&path).unwrap();
+    file.write_all(mark::encode("fence", &[("attempt", 4), ("checkpoint", 9)]).as_bytes()).unwrap();
+    assert_eq!(storage.fence().unwrap(), Fence { attempt: 4, checkpoint: 9 });
+    storage.check_fence(Attempt(4)).unwrap();
+    let storage = storage.with_owner(3);
+    assert_eq!(storage.check_fence(Attempt(4)).unwrap_err().kind, StorageErrorKind::Fenced);
+    storage.raise_fence(Fence { attempt: 5, checkpoint: 9 }).unwrap();
+    storage.check_fence(Attempt(5)).unwrap();
+}
+
+#[test]
+fn a_checkpoint_whose_state_is_in_its_manifest_is_one_file_and_three_syncs() {
+    let files = SimulatedFiles::new(Path::new(DIR));
+    let storage = storage(&files).unwrap();
+    storage.raise_fence(Fence { attempt: 1, checkpoint: 0 }).unwrap();
+    let syncs = |act: &dyn Fn()| {
+        let before = (files.syncs(), files.paths().len());
+        act();
+        (files.syncs() - before.0, files.paths().len() - before.1)
+    };
+    let publish = |checkpoint| storage.publish_manifest(Attempt(1), CheckpointId(checkpoint), b"m").unwrap();
+    assert_eq!(syncs(&|| publish(1)), (3, 2), "a folder and a file");
+    let with_file = || {
+        write_segment(&storage, 2).unwrap();
+        publish(2);
+    };
+    assert_eq!(syncs(&with_file), (5, 3));
 }

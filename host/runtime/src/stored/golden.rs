@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 use cofferdam_dataflow::checkpoint::chains::StateChains;
 use cofferdam_dataflow::checkpoint::contents::key_prefix;
 use cofferdam_dataflow::checkpoint::manifest::{CheckpointManifest, MANIFEST_FORMAT, ManifestNode, ManifestNodeKind};
-use cofferdam_dataflow::checkpoint::segment::{SEGMENT_FORMAT, SegmentEncoder, SegmentHeader, SegmentId, SegmentInfo};
+use cofferdam_dataflow::checkpoint::segment::{
+    SEGMENT_FORMAT, SegmentEncoder, SegmentHeader, SegmentId, SegmentInfo, SpilledSegment,
+};
 use cofferdam_dataflow::checkpoint::storage::{CheckpointStorage, Fence};
 use cofferdam_dataflow::connector::{SplitPosition, Transaction};
 use cofferdam_dataflow::guest::{StateKind, StateSlot};
@@ -54,9 +56,9 @@ fn slots() -> Vec<StateSlot> {
     vec![slot("last", StateKind::Value, 0), slot("seen", StateKind::Map, 3_600_000), slot("all", StateKind::List, 0)]
 }
 
-/// Writes a segment. Each change is of a slot's index, a section and an entry.
+/// Writes a segment, as a file or into its reference. Each change is of a slot's index, a section and an entry.
 fn segment(
-    storage: &LocalStorage,
+    storage: Option<&LocalStorage>,
     checkpoint: u64,
     compression: Compression,
     changes: &[(u16, SectionKind, &[u8], Entry<'_>)],
@@ -64,7 +66,7 @@ fn segment(
     let segment = SegmentId { checkpoint: CheckpointId(checkpoint), attempt: Attempt(1), task: TaskIndex(1) };
     let tables = slots().into_iter().map(|slot| TableId { operator: id("count"), slot: slot.name }).collect();
     let header = SegmentHeader { job: "words".into(), id: segment, tables };
-    let encoder = SegmentEncoder::new(storage.create_segment(segment).unwrap(), header).unwrap();
+    let encoder = SegmentEncoder::new(Vec::new(), header).unwrap();
     let mut encoder = encoder.compressing(compression.compressor());
     let mut blocks: BTreeMap<_, (Vec<u8>, u32)> = BTreeMap::new();
     for (table, kind, key, entry) in changes {
@@ -81,14 +83,17 @@ fn segment(
         };
         encoder.push(&StateBlock { table, group, kind, entries, bytes }).unwrap();
     }
-    let (file, info) = encoder.finish().unwrap();
-    file.sync().unwrap();
+    let (bytes, mut info) = encoder.finish().unwrap();
+    match storage {
+        Some(storage) => SpilledSegment { id: segment, bytes: bytes.into() }.write(storage).unwrap(),
+        None => info.reference.inline = Some(bytes.into()),
+    }
     info
 }
 
 fn write(dir: &Path, [first, second]: [Compression; 2]) {
     use SectionKind::{Base, Clears, Delta};
-    let storage = LocalStorage::open(dir).unwrap();
+    let storage = LocalStorage::open(dir).unwrap().with_owner(0x1234_5678_9abc_def0);
     storage.raise_fence(Fence { attempt: 1, checkpoint: 0 }).unwrap();
     let put = |key, value| Entry::Put { key, value };
     let ordered = |key: &[u8], entry: &[u8]| [key_prefix(key), entry.to_vec()].concat();
@@ -108,7 +113,7 @@ fn write(dir: &Path, [first, second]: [Compression; 2]) {
         (1, Clears, b"a", Entry::Clear { key: b"a" }),
         (1, Delta, b"a", put(&y, &stamped)),
     ];
-    let (base, delta) = (segment(&storage, 1, first, &base), segment(&storage, 2, second, &delta));
+    let (base, delta) = (segment(Some(&storage), 1, first, &base), segment(None, 2, second, &delta));
     let position = SplitPosition { split: "a.txt".into(), position: vec![9], finished: false, display: "line 9".into() };
     let transaction = Transaction { checkpoint: CheckpointId(2), subtask: 0, payload: b"part".to_vec() };
     let node = |name: &str, kind| ManifestNode { id: id(name), parallelism: 1, kind };
@@ -155,7 +160,7 @@ fn write(dir: &Path, [first, second]: [Compression; 2]) {
 }
 
 fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
-    let names = ["fence", "chk-2/_manifest", "chk-2/_committed", "segments/1-1-1.seg", "segments/2-1-1.seg"];
+    let names = ["fence", "chk-2/_manifest", "chk-2/_committed", "segments/1-1-1.seg"];
     names.into_iter().map(|name| (name.to_owned(), std::fs::read(dir.join(name)).unwrap())).collect()
 }
 

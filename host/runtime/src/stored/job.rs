@@ -156,8 +156,12 @@ impl StoredCheckpoint {
 
     /// Returns a reader of all its tables.
     pub(super) fn contents(&self) -> StateContents {
-        let storage = Arc::clone(&self.storage);
-        StateContents::new(Arc::new(move |id| storage.open_segment(id)), self.manifest.state.clone())
+        let (storage, state) = (Arc::clone(&self.storage), self.manifest.state.clone());
+        let open = move |id| match state.segment(id) {
+            Some(segment) => segment.open(&*storage),
+            None => storage.open_segment(id),
+        };
+        StateContents::new(Arc::new(open), self.manifest.state.clone())
     }
 
     pub(super) fn storage(&self) -> &Arc<dyn CheckpointStorage> {

@@ -47,6 +47,7 @@ mod tests;
 mod verify;
 mod writer;
 
+pub use cofferdam_dataflow::guest::{StateKind, StateSlot};
 pub use diff::{ChangeKind, CheckpointDiff, KeyChange, PositionChange, SlotDiff, diff};
 pub use error::StoredError;
 pub use gc::{Garbage, collect_garbage, find_garbage};
@@ -55,4 +56,4 @@ pub use key::{InvalidKey, parse_key, show_bytes};
 pub use render::{Rendered, Renderer};
 pub use slot::{Entries, SlotInfo, SlotSize, StoredEntry, StoredSlot};
 pub use verify::{FileCheck, Verification, verify};
-pub use writer::{NewSlot, NewState, SavepointError, SavepointWriter};
+pub use writer::{NewEntry, NewSlot, NewState, SavepointError, SavepointWriter};

@@ -108,7 +108,7 @@ fn note(segments: &mut BTreeMap<SegmentId, Segment>, id: CheckpointId, manifest:
     let kinds: BTreeMap<_, _> = tables.filter_map(|table| Some((table.clone(), declared(manifest, table)?.kind))).collect();
     for reference in manifest.state.segments().values() {
         let empty = || Segment {
-            reference: *reference,
+            reference: reference.clone(),
             checkpoints: BTreeSet::new(),
             max_parallelism: manifest.max_parallelism,
             wanted: BTreeMap::new(),
@@ -175,7 +175,12 @@ fn check_segments(
             found.damaged.extend(segment.checkpoints.iter().map(|id| id.0));
         }
         read += segment.reference.length;
-        found.files.push(FileCheck { file: format!("segments/{id}.seg"), bytes: segment.reference.length, damage });
+        // What is in manifests is checked like a file; the newest manifest that has it stands for all.
+        let file = match (segment.reference.is_file(), segment.checkpoints.last()) {
+            (false, Some(newest)) => format!("chk-{newest}/_manifest, segment {id}"),
+            _ => format!("segments/{id}.seg"),
+        };
+        found.files.push(FileCheck { file, bytes: segment.reference.length, damage });
     }
     progress(total, total);
     Ok(())
@@ -184,7 +189,7 @@ fn check_segments(
 /// Reads all of a segment and returns how many entries it has.
 fn check_segment(storage: &dyn CheckpointStorage, segment: &Segment, read: &mut dyn FnMut(u64)) -> Result<u64, SegmentError> {
     verify_segment(storage, &segment.reference)?;
-    let reader = SegmentReader::open(storage.open_segment(segment.reference.id)?, &segment.reference)?;
+    let reader = SegmentReader::open(segment.reference.open(storage)?, &segment.reference)?;
     let damaged = |what| SegmentError::Damaged { segment: segment.reference.id, what };
     let mut missing: BTreeSet<_> = segment.wanted.keys().collect();
     let mut entries = 0;

@@ -1,30 +1,38 @@
 //! State for a pipeline that has not run yet, or that runs elsewhere: a checkpoint made without a job.
 
+mod buffers;
+mod entry;
+mod error;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use buffers::{BUFFERED_BYTES, Buffers};
 use cofferdam_dataflow::checkpoint::chains::StateChains;
 use cofferdam_dataflow::checkpoint::manifest::{CheckpointManifest, ManifestNode, ManifestNodeKind};
 use cofferdam_dataflow::checkpoint::segment::{
-    BLOCK_BYTES_MAX, SegmentEncoder, SegmentError, SegmentHeader, SegmentId, SegmentInfo, SegmentReader, SegmentWriteError,
+    BLOCK_BYTES_MAX, SegmentEncoder, SegmentHeader, SegmentId, SegmentInfo, SegmentReader,
 };
-use cofferdam_dataflow::checkpoint::storage::{CheckpointStorage, Fence, SegmentFile, StorageError};
+use cofferdam_dataflow::checkpoint::storage::{CheckpointStorage, Fence};
 use cofferdam_dataflow::connector::SplitPosition;
-use cofferdam_dataflow::guest::{StateKind, StateSlot};
+use cofferdam_dataflow::guest::{Descriptor, InputPort, StateKind, StateSlot};
 use cofferdam_dataflow::ids::{Attempt, CheckpointId, InvalidId, OperatorId, SubtaskId, TaskIndex};
 use cofferdam_dataflow::key_group::{KeyGroup, MaxParallelism, key_hash};
-use cofferdam_dataflow::snapshot::{SectionKind, StateBlock, SubtaskPart, SubtaskSnapshot, TableId};
-use cofferdam_dataflow::state::entry::{Entry, EntryReader};
+use cofferdam_dataflow::snapshot::{SubtaskPart, SubtaskSnapshot, TableId};
+use cofferdam_dataflow::state::KEY_BYTES_MAX;
+use cofferdam_dataflow::state::entry::{EntryReader, split_ordered_key};
 use cofferdam_dataflow::time::ProcessingTime;
+pub use entry::{NewEntry, NewSlot};
+pub use error::SavepointError;
 
 use super::show_bytes;
 use crate::storage::LocalStorage;
 
-/// A block of a key group is written at this size.
-const BLOCK_BYTES: usize = 64 << 10;
-/// What all key groups may hold back together.
-const BUFFERED_BYTES: usize = 32 << 20;
+/// What an entry has in a block beside its key and value, at most: operation, lengths, a stamp, a chunk's head and number.
+const ENTRY_OVERHEAD: usize = 64;
 
 /// What the state is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,96 +52,6 @@ impl NewState {
     }
 }
 
-/// A slot to fill.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewSlot {
-    /// The operator's id in the pipeline.
-    pub operator: String,
-    /// The slot as the operator declares it.
-    pub slot: StateSlot,
-}
-
-impl NewSlot {
-    /// Returns a slot of kind `value`, without a time to live. Codec and schema are those that `cofferdam inspect` shows for the
-    /// operator's component: a pipeline refuses state that says something else.
-    pub fn value(operator: &str, name: &str, codec: &str, schema: &str) -> Self {
-        let slot = StateSlot {
-            name: name.to_owned(),
-            kind: StateKind::Value,
-            codec: codec.to_owned(),
-            schema: schema.to_owned(),
-            ttl_ms: 0,
-            ttl_on_read: false,
-            prefetch: true,
-        };
-        Self { operator: operator.to_owned(), slot }
-    }
-}
-
-/// State that cannot be written.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SavepointError {
-    /// The folder has checkpoints already.
-    #[error("{} has checkpoints already; state is written to a new folder", .0.display())]
-    Exists(PathBuf),
-    /// The name of the pipeline, an operator or a source.
-    #[error(transparent)]
-    Id(#[from] InvalidId),
-    /// A number of key groups that no pipeline can have.
-    #[error("max-parallelism is {0}, expected 1 to 32768")]
-    MaxParallelism(u16),
-    /// One id for an operator and a source.
-    #[error("\"{0}\" is both an operator and a source")]
-    Ambiguous(OperatorId),
-    /// A slot that was filled before.
-    #[error("slot \"{slot}\" of \"{operator}\" was written before")]
-    SlotTwice {
-        /// The operator.
-        operator: OperatorId,
-        /// The slot.
-        slot: String,
-    },
-    /// A kind of state that is not written.
-    #[error("slot \"{slot}\" is of kind {kind}; only kind value can be written")]
-    Kind {
-        /// The slot.
-        slot: String,
-        /// Its kind.
-        kind: &'static str,
-    },
-    /// Values that would need the time of their last use.
-    #[error("slot \"{0}\" has a time to live; such a slot cannot be written")]
-    Ttl(String),
-    /// A key that came twice.
-    #[error("slot \"{slot}\" has the key {key} twice")]
-    KeyTwice {
-        /// The slot.
-        slot: String,
-        /// The key, shown.
-        key: String,
-    },
-    /// An entry that fits into no block.
-    #[error("the entry of key {key} in slot \"{slot}\" has {bytes} bytes; at most {BLOCK_BYTES_MAX} are possible")]
-    EntryTooLarge {
-        /// The slot.
-        slot: String,
-        /// The beginning of the key, shown.
-        key: String,
-        /// Bytes of key and value.
-        bytes: usize,
-    },
-    /// A file of state could not be written.
-    #[error(transparent)]
-    Write(#[from] SegmentWriteError),
-    /// A file of state could not be read back.
-    #[error(transparent)]
-    ReadBack(#[from] SegmentError),
-    /// The storage.
-    #[error(transparent)]
-    Storage(#[from] StorageError),
-}
-
 /// Makes a checkpoint from entries. Nothing exists before [`Self::finish`]; dropped before, it removes what it wrote.
 pub struct SavepointWriter {
     storage: Box<dyn CheckpointStorage>,
@@ -142,8 +60,12 @@ pub struct SavepointWriter {
     attempt: Attempt,
     checkpoint: CheckpointId,
     positions: BTreeMap<OperatorId, Vec<SplitPosition>>,
+    /// All slots of an operator, as far as that was told.
+    declared: BTreeMap<OperatorId, Vec<StateSlot>>,
+    /// Those that were written.
     slots: BTreeMap<OperatorId, Vec<StateSlot>>,
     segments: Vec<SegmentInfo>,
+    buffered_bytes: usize,
     published: bool,
 }
 
@@ -180,28 +102,50 @@ impl SavepointWriter {
             attempt: Attempt(fence.attempt),
             checkpoint: CheckpointId(fence.checkpoint + 1),
             positions,
+            declared: BTreeMap::new(),
             slots: BTreeMap::new(),
             segments: Vec::new(),
+            buffered_bytes: BUFFERED_BYTES,
             published: false,
         })
     }
 
-    /// Writes all entries of a slot, in any order: keys as the pipeline's records carry them, values in the slot's codec. Holds
-    /// 32 MiB of them in memory, and the keys of one key group. Blocks.
+    /// Says which slots an operator has: from then on another one, or one that is declared in another way, is refused. Slots that
+    /// are not written begin empty.
+    ///
+    /// # Errors
+    /// [`SavepointError`].
+    pub fn declare(&mut self, operator: &str, slots: Vec<StateSlot>) -> Result<(), SavepointError> {
+        let operator = self.operator(operator)?;
+        check_slots(&operator, &slots)?;
+        if self.declared.contains_key(&operator) {
+            return Err(SavepointError::DeclaredTwice(operator));
+        }
+        let written = self.slots.get(&operator).into_iter().flatten();
+        written.into_iter().try_for_each(|slot| check_declared(&operator, slot, &slots))?;
+        self.declared.insert(operator, slots);
+        Ok(())
+    }
+
+    /// Writes all values of a slot of kind `value`, by their keys: [`Self::fill`] with [`NewEntry::value`].
     ///
     /// # Errors
     /// [`SavepointError`]; the slot is not written, and the writer can go on.
     pub fn slot(&mut self, slot: &NewSlot, entries: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<(), SavepointError> {
-        let operator = OperatorId::new(&slot.operator)?;
+        self.fill(slot, entries.into_iter().map(|(key, value)| NewEntry::value(key, value)))
+    }
+
+    /// Writes all entries of a slot of any kind. Their order does not matter, but for elements of one list, which come in the order of
+    /// the list. Holds 32 MiB of them in memory, and the keys of one key group (of state without keys, all of them). Blocks.
+    ///
+    /// # Errors
+    /// [`SavepointError`]; the slot is not written, and the writer can go on.
+    pub fn fill(&mut self, slot: &NewSlot, entries: impl IntoIterator<Item = NewEntry>) -> Result<(), SavepointError> {
+        let operator = self.operator(&slot.operator)?;
+        check_slots(&operator, std::slice::from_ref(&slot.slot))?;
         let name = slot.slot.name.clone();
-        if slot.slot.kind != StateKind::Value {
-            return Err(SavepointError::Kind { slot: name, kind: slot.slot.kind.name() });
-        }
-        if slot.slot.ttl_ms != 0 {
-            return Err(SavepointError::Ttl(name));
-        }
-        if self.positions.contains_key(&operator) {
-            return Err(SavepointError::Ambiguous(operator));
+        if let Some(declared) = self.declared.get(&operator) {
+            check_declared(&operator, &slot.slot, declared)?;
         }
         if self.slots.get(&operator).is_some_and(|slots| slots.iter().any(|known| known.name == name)) {
             return Err(SavepointError::SlotTwice { operator, slot: name });
@@ -209,7 +153,7 @@ impl SavepointWriter {
         let table = TableId { operator: operator.clone(), slot: name };
         let task = TaskIndex(self.segments.len());
         let id = SegmentId { checkpoint: self.checkpoint, attempt: self.attempt, task };
-        let written = self.write(id, table, entries).inspect_err(|_| {
+        let written = self.write(id, table, slot, entries).inspect_err(|_| {
             // What remains of it is an orphan.
             let _ = self.storage.delete_segment(id);
         })?;
@@ -218,40 +162,43 @@ impl SavepointWriter {
         Ok(())
     }
 
+    fn operator(&self, id: &str) -> Result<OperatorId, SavepointError> {
+        let operator = OperatorId::new(id)?;
+        if self.positions.contains_key(&operator) { Err(SavepointError::Ambiguous(operator)) } else { Ok(operator) }
+    }
+
     fn write(
         &self,
         id: SegmentId,
         table: TableId,
-        entries: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>,
+        slot: &NewSlot,
+        entries: impl IntoIterator<Item = NewEntry>,
     ) -> Result<SegmentInfo, SavepointError> {
-        let slot = table.slot.clone();
         let header = SegmentHeader { job: self.job.to_string(), id, tables: vec![table] };
         let encoder = SegmentEncoder::new(self.storage.create_segment(id)?, header)?.compressing(self.storage.compressor());
-        let mut buffers = Buffers { encoder, groups: BTreeMap::new(), bytes: 0 };
-        for (key, value) in entries {
-            let bytes = key.len().saturating_add(value.len());
-            if bytes > BLOCK_BYTES_MAX - 16 {
-                let key = show_bytes(&key[..key.len().min(100)]);
-                return Err(SavepointError::EntryTooLarge { slot, key, bytes });
-            }
-            let group = self.max_parallelism.group_of(key_hash(&key));
-            buffers.add(group, Entry::Put { key: &key, value: &value })?;
+        let mut buffers = Buffers::new(encoder, self.buffered_bytes);
+        for entry in entries {
+            let stamp = check_entry(slot, &entry)?;
+            // State without keys is that of the first subtask; a restore deals it out to all there are.
+            let group =
+                if slot.slot.kind.is_keyed() { self.max_parallelism.group_of(key_hash(entry.place.key())) } else { KeyGroup(0) };
+            buffers.add(group, &entry.place, &entry.value, stamp)?;
         }
         let (file, info) = buffers.finish()?;
         file.sync()?;
-        self.read_back(&info, &slot)?;
+        self.read_back(&info, &slot.slot)?;
         Ok(info)
     }
 
     /// Reads what was written, to find keys that came twice: nobody could say which value counts.
-    fn read_back(&self, info: &SegmentInfo, slot: &str) -> Result<(), SavepointError> {
+    fn read_back(&self, info: &SegmentInfo, slot: &StateSlot) -> Result<(), SavepointError> {
         let reader = SegmentReader::open(self.storage.open_segment(info.reference.id)?, &info.reference)?;
         for section in reader.sections() {
             let mut keys = BTreeSet::new();
             reader.read(section, |bytes| {
                 for entry in EntryReader::new(bytes).flatten() {
                     if !keys.insert(entry.key().to_vec()) {
-                        return Err(SavepointError::KeyTwice { slot: slot.to_owned(), key: show_bytes(entry.key()) });
+                        return Err(SavepointError::KeyTwice { slot: slot.name.clone(), key: show_key(slot.kind, entry.key()) });
                     }
                 }
                 Ok(())
@@ -284,7 +231,8 @@ impl SavepointWriter {
         for (id, positions) in &self.positions {
             add(id, ManifestNodeKind::Source, SubtaskPart::Source { positions: positions.clone() });
         }
-        for (id, slots) in &self.slots {
+        let all: BTreeMap<_, _> = self.slots.iter().chain(&self.declared).collect();
+        for (id, slots) in all {
             let kind = ManifestNodeKind::Operator { digest: String::new(), imports: Vec::new(), slots: slots.clone() };
             add(id, kind, SubtaskPart::Operator { slots: slots.clone() });
         }
@@ -316,47 +264,58 @@ impl Drop for SavepointWriter {
     }
 }
 
+/// Checks what does not depend on the operator's other parts.
+fn check_slots(operator: &OperatorId, slots: &[StateSlot]) -> Result<(), SavepointError> {
+    let inputs = vec![InputPort { name: "in".to_owned(), broadcast: false }];
+    let descriptor =
+        Descriptor { inputs, outputs: Vec::new(), slots: slots.to_vec(), timers: Vec::new(), keyed: false, max_batch: 0 };
+    descriptor.check().map_err(|cause| SavepointError::Slot { operator: operator.clone(), cause })
+}
+
+fn check_declared(operator: &OperatorId, slot: &StateSlot, declared: &[StateSlot]) -> Result<(), SavepointError> {
+    let (operator, name) = (operator.clone(), slot.name.clone());
+    let Some(known) = declared.iter().find(|known| known.name == name) else {
+        let known = declared.iter().map(|slot| slot.name.clone()).collect();
+        return Err(SavepointError::UnknownSlot { operator, slot: name, known });
+    };
+    // How the operator reads it is none of the stored state.
+    let (ttl_on_read, prefetch) = (known.ttl_on_read, known.prefetch);
+    let is_same = *known == StateSlot { ttl_on_read, prefetch, ..slot.clone() };
+    if is_same { Ok(()) } else { Err(SavepointError::OtherSlot { operator, slot: name }) }
+}
+
+/// Returns the stamp that an entry is stored with.
+fn check_entry(slot: &NewSlot, entry: &NewEntry) -> Result<Option<ProcessingTime>, SavepointError> {
+    let (name, kind) = (slot.slot.name.clone(), slot.slot.kind);
+    let place = &entry.place;
+    if !place.fits(kind) {
+        return Err(SavepointError::WrongEntry { slot: name, kind: kind.name(), what: place.what(), key: place.show() });
+    }
+    if place.key_bytes() > KEY_BYTES_MAX {
+        return Err(SavepointError::KeyTooLong { slot: name, key: place.show(), bytes: place.key_bytes() });
+    }
+    let bytes = place.key_bytes().saturating_add(entry.value.len());
+    if bytes > BLOCK_BYTES_MAX - ENTRY_OVERHEAD {
+        return Err(SavepointError::EntryTooLarge { slot: name, key: place.show(), bytes });
+    }
+    match (slot.slot.ttl_ms, entry.stamp(slot.used_ms)) {
+        (0, None) => Ok(None),
+        (0, Some(_)) => Err(SavepointError::Stamp { slot: name, key: place.show() }),
+        (_, None) => Err(SavepointError::NoStamp { slot: name, key: place.show() }),
+        (_, stamp) => Ok(stamp),
+    }
+}
+
+/// Shows a stored key.
+fn show_key(kind: StateKind, stored: &[u8]) -> String {
+    match split_ordered_key(stored).filter(|_| kind.is_map()) {
+        Some((key, entry_key)) if kind == StateKind::Map => format!("{}, entry {}", show_bytes(key), show_bytes(entry_key)),
+        Some((_, entry_key)) => show_bytes(entry_key),
+        None => show_bytes(stored),
+    }
+}
+
 fn now() -> ProcessingTime {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     ProcessingTime(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
-}
-
-/// Entries by key group, until a block of them is full.
-struct Buffers {
-    encoder: SegmentEncoder<Box<dyn SegmentFile>>,
-    groups: BTreeMap<KeyGroup, (Vec<u8>, u32)>,
-    bytes: usize,
-}
-
-impl Buffers {
-    fn add(&mut self, group: KeyGroup, entry: Entry<'_>) -> Result<(), SegmentWriteError> {
-        let bytes = entry.encoded_len();
-        if self.groups.get(&group).is_some_and(|(block, _)| block.len() + bytes > BLOCK_BYTES) {
-            self.write(group)?;
-        }
-        let (block, entries) = self.groups.entry(group).or_default();
-        entry.encode(block);
-        *entries += 1;
-        self.bytes += bytes;
-        if self.bytes > BUFFERED_BYTES {
-            self.write_all()?;
-        }
-        Ok(())
-    }
-
-    fn write(&mut self, group: KeyGroup) -> Result<(), SegmentWriteError> {
-        let Some((bytes, entries)) = self.groups.remove(&group) else { return Ok(()) };
-        self.bytes -= bytes.len();
-        self.encoder.push(&StateBlock { table: 0, group, kind: SectionKind::Base, entries, bytes })
-    }
-
-    fn write_all(&mut self) -> Result<(), SegmentWriteError> {
-        let groups: Vec<_> = self.groups.keys().copied().collect();
-        groups.into_iter().try_for_each(|group| self.write(group))
-    }
-
-    fn finish(mut self) -> Result<(Box<dyn SegmentFile>, SegmentInfo), SegmentWriteError> {
-        self.write_all()?;
-        self.encoder.finish()
-    }
 }

@@ -53,6 +53,7 @@ impl Settings {
             max_concurrent,
             tolerable_failures: pick(random, &[0, 2, 1000]),
             retained: pick(random, &[1, 2, 3]),
+            inline_bytes: pick(random, &[300, 1000, 64 << 10]),
             ..CheckpointConfig::default()
         };
         let restart = if random.chance(500) {
@@ -86,6 +87,7 @@ fn disturb(simulation: &mut Simulation, faults: &GuestFaults, random: &mut Rando
     simulation.dials.channel_bytes = pick(random, &[1, 100, 1000, 100_000]);
     {
         let mut state = simulation.world.state();
+        state.inline_bytes_max = pick(random, &[0, 0, 200, 4096]);
         state.fail_permille = pick(random, &[0, 0, 5, 30]);
         state.connectors_fail_per_10k = pick(random, &[0, 0, 10, 50]);
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::checkpoint::retention::Deletion;
-use crate::checkpoint::segment::SegmentId;
+use crate::checkpoint::segment::{SegmentId, SpilledSegment};
 use crate::connector::Transaction;
 use crate::ids::{Attempt, CheckpointId, OperatorId, TaskIndex};
 
@@ -29,6 +29,8 @@ pub enum CheckpointCommand {
         checkpoint: CheckpointId,
         /// The file.
         bytes: Vec<u8>,
+        /// Files of state that it names and that are to be written first.
+        spilled: Vec<SpilledSegment>,
     },
     /// Commit these transactions, sink by sink, then mark the checkpoint as committed; answer with the outcome.
     CommitSinks {
@@ -49,10 +51,12 @@ pub enum CheckpointCommand {
         checkpoint: CheckpointId,
         /// Where it goes.
         path: String,
-        /// All that its manifest names.
+        /// The files that its manifest names.
         segments: Vec<SegmentId>,
         /// Its manifest.
         bytes: Vec<u8>,
+        /// Those of the files that are to be written first.
+        spilled: Vec<SpilledSegment>,
     },
     /// Delete a savepoint that nobody was told of.
     DiscardSavepoint {

@@ -1,6 +1,7 @@
 //! From the last acknowledgement to the commit: one checkpoint at a time.
 
 use super::pending::Pending;
+use super::savepoint::publish_savepoint;
 use super::{CheckpointCommand, CheckpointFailure, CheckpointOutcome, Coordinator, Now, Outputs, discard};
 use crate::checkpoint::chains::StateChains;
 use crate::checkpoint::manifest::CheckpointManifest;
@@ -135,16 +136,19 @@ impl Coordinator {
     pub(super) fn complete_what_is_ready(&mut self, out: &mut Outputs) {
         self.export_what_is_ready(out);
         let Some(attempt) = self.attempt.filter(|_| self.completing.is_none()) else { return };
-        let Some((checkpoint, pending)) = self.take_ready(Pending::is_checkpoint) else { return };
+        let Some((checkpoint, mut pending)) = self.take_ready(Pending::is_checkpoint) else { return };
         // A savepoint holds all state: what is not in it is empty, whatever the checkpoints before it hold.
         let nothing = StateChains::default();
         let chains = if pending.savepoint.is_some() { &nothing } else { &self.chains };
-        let manifest = pending.manifest(&self.job, checkpoint, attempt, (self.parent, chains));
+        let mut manifest = pending.manifest(&self.job, checkpoint, attempt, (self.parent, chains));
+        let spilled = pending.spill(&mut manifest, self.config.inline_bytes);
         let stage = if pending.savepoint.is_some() {
-            out.commands.extend(self.publish_savepoint(checkpoint, &pending, attempt));
+            // Both name the same files, which are written once.
+            let manifest = CheckpointManifest { parent: None, ..manifest.clone() };
+            out.commands.extend(publish_savepoint((checkpoint, attempt), &pending, &manifest, spilled));
             Stage::Exporting
         } else {
-            out.commands.push(CheckpointCommand::PublishManifest { attempt, checkpoint, bytes: manifest.encode() });
+            out.commands.push(CheckpointCommand::PublishManifest { attempt, checkpoint, bytes: manifest.encode(), spilled });
             Stage::Publishing
         };
         self.completing = Some(Completing { checkpoint, pending, manifest, stage });

@@ -6,7 +6,7 @@ use super::command::{CheckpointPurpose, Savepoint};
 use super::{JobDescription, Now, PlannedTask};
 use crate::checkpoint::chains::StateChains;
 use crate::checkpoint::manifest::CheckpointManifest;
-use crate::checkpoint::segment::{SegmentId, SegmentInfo};
+use crate::checkpoint::segment::{INLINE_TOTAL_BYTES_MAX, SegmentId, SegmentInfo, SpilledSegment};
 use crate::ids::{Attempt, CheckpointId, TaskIndex};
 use crate::snapshot::{SubtaskSnapshot, TaskSnapshot};
 use crate::time::MonotonicTime;
@@ -104,9 +104,27 @@ impl Pending {
         self.snapshots.values().map(|snapshot| snapshot.alignment_us).max().unwrap_or(0)
     }
 
-    /// Returns the manifest of a savepoint: it stands on its own.
-    pub(super) fn savepoint_manifest(&self, job: &JobDescription, id: CheckpointId, attempt: Attempt) -> CheckpointManifest {
-        self.manifest(job, id, attempt, (None, &StateChains::default()))
+    /// Makes files of segments of its own that a manifest cannot hold, and returns those: they are to be written before the
+    /// manifest is published. What earlier checkpoints inlined stays where it is.
+    pub(super) fn spill(&mut self, manifest: &mut CheckpointManifest, bytes_max: usize) -> Vec<SpilledSegment> {
+        let mut excess = manifest.state.inline_bytes().saturating_sub(bytes_max.min(INLINE_TOTAL_BYTES_MAX));
+        let mut spilled = Vec::new();
+        for segment in self.acknowledged.values_mut().flatten() {
+            let id = segment.reference.id;
+            if excess == 0 {
+                break;
+            }
+            // What no chain names is not in the manifest.
+            if manifest.state.segment(id).is_none() {
+                continue;
+            }
+            if let Some(bytes) = segment.reference.inline.take() {
+                excess = excess.saturating_sub(bytes.len());
+                manifest.state.set_file(id);
+                spilled.push(SpilledSegment { id, bytes });
+            }
+        }
+        spilled
     }
 
     /// Returns the manifest, once all tasks have acknowledged.

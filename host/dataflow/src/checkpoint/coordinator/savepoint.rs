@@ -5,6 +5,9 @@ use super::{
     CheckpointCommand, CheckpointFailure, CheckpointOutcome, CheckpointPurpose, Coordinator, Now, Outputs, SavepointOrder, Stage,
     discard,
 };
+use crate::checkpoint::chains::StateChains;
+use crate::checkpoint::manifest::CheckpointManifest;
+use crate::checkpoint::segment::SpilledSegment;
 use crate::checkpoint::storage::StorageError;
 use crate::ids::{Attempt, CheckpointId};
 
@@ -49,8 +52,8 @@ impl Coordinator {
         let Some(mut completing) = completing else { return out };
         if let Some(attempt) = self.attempt {
             report_taken(checkpoint, &completing.pending, now, &mut out);
-            let bytes = completing.manifest.encode();
-            out.commands.push(CheckpointCommand::PublishManifest { attempt, checkpoint, bytes });
+            let (bytes, spilled) = (completing.manifest.encode(), Vec::new());
+            out.commands.push(CheckpointCommand::PublishManifest { attempt, checkpoint, bytes, spilled });
             completing.stage = Stage::Publishing;
             self.completing = Some(completing);
             return out;
@@ -79,23 +82,25 @@ impl Coordinator {
     /// Publishes the savepoint that all tasks have acknowledged, unless one is on its way already.
     pub(super) fn export_what_is_ready(&mut self, out: &mut Outputs) {
         let Some(attempt) = self.attempt.filter(|_| self.exporting.is_none()) else { return };
-        let Some((checkpoint, pending)) = self.take_ready(|pending| !pending.is_checkpoint()) else { return };
-        out.commands.extend(self.publish_savepoint(checkpoint, &pending, attempt));
+        let Some((checkpoint, mut pending)) = self.take_ready(|pending| !pending.is_checkpoint()) else { return };
+        // It stands on its own.
+        let mut manifest = pending.manifest(&self.job, checkpoint, attempt, (None, &StateChains::default()));
+        let spilled = pending.spill(&mut manifest, self.config.inline_bytes);
+        out.commands.extend(publish_savepoint((checkpoint, attempt), &pending, &manifest, spilled));
         self.exporting = Some((checkpoint, pending));
     }
+}
 
-    pub(super) fn publish_savepoint(
-        &self,
-        checkpoint: CheckpointId,
-        pending: &Pending,
-        attempt: Attempt,
-    ) -> Option<CheckpointCommand> {
-        let path = pending.savepoint.as_ref()?.path.clone();
-        let manifest = pending.savepoint_manifest(&self.job, checkpoint, attempt);
-        let segments = manifest.state.segments().keys().copied().collect();
-        let bytes = manifest.encode();
-        Some(CheckpointCommand::PublishSavepoint { attempt, checkpoint, path, segments, bytes })
-    }
+pub(super) fn publish_savepoint(
+    (checkpoint, attempt): (CheckpointId, Attempt),
+    pending: &Pending,
+    manifest: &CheckpointManifest,
+    spilled: Vec<SpilledSegment>,
+) -> Option<CheckpointCommand> {
+    let path = pending.savepoint.as_ref()?.path.clone();
+    let files = manifest.state.segments().values().filter(|segment| segment.is_file());
+    let (segments, bytes) = (files.map(|segment| segment.id).collect(), manifest.encode());
+    Some(CheckpointCommand::PublishSavepoint { attempt, checkpoint, path, segments, bytes, spilled })
 }
 
 fn report_taken(checkpoint: CheckpointId, pending: &Pending, now: Now, out: &mut Outputs) {

@@ -137,7 +137,7 @@ impl TaskRestore {
     ) -> Result<(), E> {
         // A chain names segments of ascending checkpoints, so one pass over all segments meets each chain in its order.
         for reference in self.segments.values() {
-            let source = storage.open_segment(reference.id).map_err(SegmentError::from)?;
+            let source = reference.open(storage).map_err(SegmentError::from)?;
             let reader = SegmentReader::open(source, reference)?;
             let mut wanted = self.wanted(reference.id);
             for section in reader.sections() {
@@ -388,5 +388,5 @@ fn overlap(a: &Range<u16>, b: &Range<u16>) -> bool {
 }
 
 fn reference(state: &StateChains, id: SegmentId) -> SegmentRef {
-    *state.segment(id).expect("a manifest's chains name listed segments")
+    state.segment(id).cloned().expect("a manifest's chains name listed segments")
 }

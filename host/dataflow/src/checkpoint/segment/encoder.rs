@@ -146,7 +146,7 @@ impl<W: Write> SegmentEncoder<W> {
         bytes.extend_from_slice(MAGIC_END);
         self.write(&bytes)?;
         let hash = ContentHash(self.hash.digest128().to_be_bytes());
-        let reference = SegmentRef { id: self.header.id, length: self.written, hash };
+        let reference = SegmentRef { id: self.header.id, length: self.written, hash, inline: None };
         Ok((self.out, SegmentInfo { reference, tables: self.header.tables, sections }))
     }
 

@@ -1,4 +1,4 @@
-//! Segments: files of keyed state, one for each task and checkpoint at most. Written once, never changed.
+//! Segments: files of keyed state (the smallest are parts of the manifest, see `inline`), one for each task and checkpoint at most. Written once, never changed.
 //!
 //! A segment holds blocks of encoded entries and, at its end, a footer that says which blocks belong to which table and
 //! key group, so that a restore at another parallelism reads only what it needs. docs/checkpoint-format.md has the bytes.
@@ -8,10 +8,12 @@ mod block;
 mod encoder;
 #[cfg(test)]
 pub(super) mod fuzz;
+mod inline;
 mod reader;
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +24,7 @@ use crate::snapshot::{SectionKind, TableId};
 
 pub use block::{BLOCK_BYTES_MAX, Compressor, Lz4, Uncompressed};
 pub use encoder::{SegmentEncoder, SegmentWriteError};
+pub use inline::{INLINE_BYTES_MAX, INLINE_TOTAL_BYTES_MAX, SpilledSegment};
 pub use reader::{SegmentReader, hash_source};
 
 /// The version of the segment format that is written, and the newest that is read.
@@ -139,7 +142,7 @@ impl SectionInfo {
 }
 
 /// How a checkpoint refers to a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SegmentRef {
     /// Its name.
     pub id: SegmentId,
@@ -147,6 +150,9 @@ pub struct SegmentRef {
     pub length: u64,
     /// Of the whole file.
     pub hash: ContentHash,
+    /// All of it, if it is not a file. A manifest lists that apart.
+    #[serde(skip)]
+    pub inline: Option<Arc<[u8]>>,
 }
 
 /// A segment that has been written.

@@ -288,7 +288,8 @@ impl World {
                 }
                 Ok(None)
             }
-            CheckpointCommand::PublishManifest { attempt, checkpoint, bytes } => {
+            CheckpointCommand::PublishManifest { attempt, checkpoint, bytes, spilled } => {
+                assert_eq!(spilled, [], "all of it is files");
                 if self.strikes(Trouble::PublishFull) {
                     let error = StorageError::new(StorageErrorKind::Full, "no space");
                     return Ok(Some(JobEvent::ManifestFailed { checkpoint, error }));
@@ -340,7 +341,7 @@ impl World {
     }
 
     fn save(&mut self, command: CheckpointCommand) -> Result<Option<JobEvent>, Killed> {
-        let CheckpointCommand::PublishSavepoint { attempt, checkpoint, path, segments, bytes } = command else {
+        let CheckpointCommand::PublishSavepoint { attempt, checkpoint, path, segments, bytes, .. } = command else {
             return Ok(None);
         };
         if self.strikes(Trouble::SaveFails) {

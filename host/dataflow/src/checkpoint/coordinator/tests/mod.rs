@@ -3,6 +3,7 @@
 mod any_order;
 mod asked;
 mod failures;
+mod inline;
 mod savepoint;
 mod steps;
 mod timing;
@@ -96,7 +97,7 @@ pub(crate) fn segment(id: SegmentId) -> Option<SegmentInfo> {
     let snapshot = snapshot(id, false);
     let group = KeyGroup(snapshot.groups.start);
     let section = SectionInfo { table: 0, group, kind: SectionKind::Base, entries: 0, blocks: vec![] };
-    let reference = SegmentRef { id, length: 100, hash: ContentHash([0; 16]) };
+    let reference = SegmentRef { id, length: 100, hash: ContentHash([0; 16]), inline: None };
     (!snapshot.tables.is_empty()).then(|| SegmentInfo { reference, tables: snapshot.tables, sections: vec![section] })
 }
 

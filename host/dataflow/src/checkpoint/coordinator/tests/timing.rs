@@ -75,3 +75,40 @@ fn when_all_tasks_have_ended_a_final_checkpoint_is_taken_at_once_and_repeated_un
     assert!(matches!(bench.outcomes()[..], [.., CheckpointOutcome::Completed { is_final: true, .. }]));
     assert_eq!(bench.coordinator.next_tick(), None, "nothing follows a final one");
 }
+
+#[test]
+fn one_that_a_task_waits_for_is_hastened_and_keeps_to_the_pause_and_to_the_number_in_flight() {
+    let mut bench = Bench::new(CheckpointConfig { min_pause_ms: 300, ..config() });
+    bench.now = 100;
+    bench.run(Coordinator::hasten);
+    assert_eq!(bench.said(), ["trigger 1 at 0,1"], "whatever the interval");
+    bench.run(Coordinator::hasten);
+    assert!(bench.said().is_empty(), "one at a time");
+    bench.now = 200;
+    bench.complete(1);
+    assert_eq!(bench.said().last().unwrap(), "completed 1");
+    assert_eq!(bench.coordinator.next_tick(), Some(MonotonicTime(500)), "the second request stands, after the pause");
+    bench.tick_at(500);
+    assert_eq!(bench.said(), ["trigger 2 at 0,1"]);
+    bench.complete(2);
+    bench.said();
+    assert_eq!(bench.coordinator.next_tick(), Some(MonotonicTime(1500)), "then the interval counts again");
+}
+
+#[test]
+fn one_is_hastened_in_a_job_without_an_interval_and_not_beside_a_stop() {
+    let mut bench = Bench::new(CheckpointConfig { interval_ms: None, ..config() });
+    bench.now = 100;
+    bench.run(Coordinator::hasten);
+    assert_eq!(bench.said(), ["trigger 1 at 0,1"]);
+    bench.complete(1);
+    bench.said();
+    assert_eq!(bench.coordinator.next_tick(), None);
+    bench.run(|coordinator, now| coordinator.request(CheckpointPurpose::Stop, None, now));
+    bench.run(Coordinator::hasten);
+    assert_eq!(bench.said(), ["trigger 2 at 0,1 and stop"]);
+    bench.run(|coordinator, _| coordinator.end());
+    bench.said();
+    bench.run(Coordinator::hasten);
+    assert!(bench.said().is_empty(), "nothing runs");
+}

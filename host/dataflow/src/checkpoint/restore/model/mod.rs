@@ -15,7 +15,7 @@ use super::tests::manifest;
 use super::*;
 use crate::checkpoint::coordinator::tests::spec;
 use crate::checkpoint::memory::MemoryStorage;
-use crate::checkpoint::segment::{SegmentEncoder, SegmentHeader, SegmentInfo};
+use crate::checkpoint::segment::{SegmentEncoder, SegmentHeader, SegmentInfo, SpilledSegment};
 use crate::column::BytesColumn;
 use crate::guest::{
     Effects, EntryUpdate, InputPort, OperatorUpdate, ReadColumn, ReadLimit, StateReads, StateUpdate, TimeDomain, op,
@@ -27,6 +27,8 @@ use crate::state::{Due, DueTimers, SharedState, StateOwner, SubtaskState};
 use crate::time::ProcessingTime;
 
 const KEYS: u8 = 12;
+/// Segments up to this size are parts of manifests; others are files.
+const SMALL_BYTES: usize = 500;
 
 #[derive(Clone, Debug)]
 enum Action {
@@ -438,10 +440,14 @@ impl World {
         let NodeKind::Operator(descriptor) = &self.spec.nodes[1].kind else { panic!() };
         let tables = descriptor.tables().into_iter().map(|slot| TableId { operator: operator(), slot: slot.name }).collect();
         let header = SegmentHeader { job: "words".into(), id, tables };
-        let mut encoder = SegmentEncoder::new(self.storage.create_segment(id).unwrap(), header).unwrap();
+        let mut encoder = SegmentEncoder::new(Vec::new(), header).unwrap();
         blocks.iter().for_each(|block| encoder.push(block).unwrap());
-        let (file, info) = encoder.finish().unwrap();
-        file.sync().unwrap();
+        let (bytes, mut info) = encoder.finish().unwrap();
+        if bytes.len() <= SMALL_BYTES {
+            info.reference.inline = Some(bytes.into());
+        } else {
+            SpilledSegment { id, bytes: bytes.into() }.write(&self.storage).unwrap();
+        }
         (!blocks.is_empty()).then_some(info)
     }
 

@@ -46,14 +46,14 @@ impl World {
     pub(super) fn completed_stores(&mut self, checkpoint: CheckpointId, chains: &StateChains) {
         for (subtask, store) in self.stores.iter_mut().enumerate() {
             let id = SegmentId { checkpoint, attempt: Attempt(1), task: TaskIndex(subtask) };
-            store.waiting.push_back((checkpoint, chains.segment(id).copied()));
+            store.waiting.push_back((checkpoint, chains.segment(id).cloned()));
         }
     }
 
     /// The oldest waiting checkpoint gets into a subtask's store, or the first writes of it do.
     pub(super) fn apply(&mut self, subtask: usize, writes: Option<u64>) {
         let Some(of) = self.stores.get_mut(subtask) else { return };
-        let Some((checkpoint, segment)) = of.waiting.front().copied() else { return };
+        let Some((checkpoint, segment)) = of.waiting.front().cloned() else { return };
         let store = &of.store;
         let store_of = |slot: &str| {
             let slots = super::slots(true);
