@@ -40,7 +40,7 @@ fn call_ns(operators: &Operators, how: How, records: usize) -> Result<f64> {
     let values: BytesColumn = (0..records).map(|_| &[7_u8; 100][..]).collect();
     let max_parallelism = MaxParallelism::new(128).expect("in range");
     let owner = StateOwner { max_parallelism, groups: 0..128, subtask: 0 };
-    let mut state = SubtaskState::new(owner, &factory.descriptor().slots, 42, 1 << 30);
+    let mut state = SubtaskState::new(owner, &factory.descriptor().tables(), 42, 1 << 30);
     let reads: Rc<dyn StateReads> = Rc::new(NoState);
     let mut best = f64::MAX;
     let calls = if records == 1 { 50 * CALLS } else { CALLS };

@@ -12,7 +12,7 @@ use cofferdam_dataflow::connector::{
 };
 use cofferdam_dataflow::guest::{
     Descriptor, Effects, FaultCode, FaultPhase, Guest, GuestFactory, GuestFault, GuestUsage, InputBatch, InstanceInfo,
-    KeyedFrame, StateReads,
+    KeyedFrame, StateReads, TimerBatch,
 };
 use cofferdam_dataflow::ids::CheckpointId;
 use cofferdam_dataflow::time::{ProcessingTime, Watermark};
@@ -149,6 +149,15 @@ impl Guest for FaultyGuest {
             return Err(GuestFault::new(FaultCode::GuestTrap, FaultPhase::Data, "injected"));
         }
         self.inner.process_batch(batch, frame, reads)
+    }
+
+    fn on_timers(
+        &mut self,
+        timers: &TimerBatch<'_>,
+        frame: &KeyedFrame<'_>,
+        reads: &Rc<dyn StateReads>,
+    ) -> Result<Effects, GuestFault> {
+        self.inner.on_timers(timers, frame, reads)
     }
 
     fn finish(&mut self, watermark: Option<Watermark>, now: ProcessingTime) -> Result<Effects, GuestFault> {

@@ -3,6 +3,7 @@
 //! Input borrows from whoever makes the call; effects are owned, so that the glue can move them on.
 
 use crate::column::{BytesColumn, BytesView, TimeColumn, TimesView};
+use crate::declare::TimeDomain;
 
 /// Where and under which limits an instance runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +63,23 @@ pub struct InputView<'a> {
     pub values: BytesView<'a>,
 }
 
+/// Timers that are due, in the order (time, key, tag). No key appears twice.
+#[derive(Clone, Copy, Debug)]
+pub struct TimersView<'a> {
+    /// The operator's watermark in milliseconds; `None` before the first.
+    pub watermark: Option<i64>,
+    /// The host's clock in milliseconds since the Unix epoch.
+    pub processing_time: i64,
+    /// Which clock they waited for.
+    pub domain: TimeDomain,
+    /// The frame row of each timer.
+    pub rows: &'a [u32],
+    /// When each was due, in milliseconds since the Unix epoch.
+    pub times: &'a [i64],
+    /// The tag of each.
+    pub tags: &'a [u64],
+}
+
 /// The distinct keys of a call and the state that was read for them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FrameView<'a> {
@@ -105,6 +123,24 @@ pub mod op {
     pub const CLEAR: u8 = 3;
 }
 
+/// The operations of timer updates, as numbers of the interface.
+pub mod timer_op {
+    use crate::declare::TimeDomain;
+
+    /// Returns the operation that sets a timer of a domain.
+    pub fn set(domain: TimeDomain) -> u8 {
+        match domain {
+            TimeDomain::EventTime => 0,
+            TimeDomain::ProcessingTime => 2,
+        }
+    }
+
+    /// Returns the operation that deletes a timer of a domain.
+    pub fn delete(domain: TimeDomain) -> u8 {
+        set(domain) + 1
+    }
+}
+
 /// All effects of one call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
@@ -114,8 +150,23 @@ pub struct Effects {
     pub entries: Vec<EntryUpdate>,
     /// Of slots that belong to the subtask. At most one for each.
     pub operator_updates: Vec<OperatorUpdate>,
+    /// Timers that are set and deleted.
+    pub timers: TimerUpdate,
     /// At most one for each port.
     pub outputs: Vec<Output>,
+}
+
+/// Timers to set and delete, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TimerUpdate {
+    /// The row of each timer.
+    pub rows: Vec<u32>,
+    /// The [`timer_op`] of each.
+    pub ops: Vec<u8>,
+    /// When each is due, in milliseconds since the Unix epoch.
+    pub times: Vec<i64>,
+    /// The tag of each.
+    pub tags: Vec<u64>,
 }
 
 /// Changes of one keyed slot, in order. For a value slot, a row appears at most once; for the others, what is cleared is

@@ -6,6 +6,7 @@ use crate::codec::StateCodec;
 use crate::error::Error;
 use crate::schema::schema_of;
 use crate::state::{Cells, SlotCells, Value};
+use crate::timers::{TimerCells, Timers};
 
 /// Collects an operator's ports and state, in [`crate::Operator::declare`].
 ///
@@ -17,6 +18,8 @@ pub struct Declare {
     outputs: Vec<String>,
     no_output: bool,
     pub(crate) slots: Vec<Slot>,
+    pub(crate) timers: Rc<TimerCells>,
+    domains: Vec<TimeDomain>,
     keyed: bool,
     max_batch: u32,
 }
@@ -52,7 +55,9 @@ pub struct Descriptor {
     pub outputs: Vec<String>,
     /// Index = slot.
     pub slots: Vec<StateSlot>,
-    /// Whether records must carry a key: asked for, or implied by keyed state. Not those of a broadcast input.
+    /// The timers in use.
+    pub timers: Vec<TimeDomain>,
+    /// Whether records must carry a key: asked for, or implied by keyed state or timers. Not those of a broadcast input.
     pub keyed: bool,
     /// Records in one call, at most; 0 leaves it to the host.
     pub max_batch: u32,
@@ -89,6 +94,15 @@ impl StateKind {
     pub fn is_keyed(self) -> bool {
         matches!(self, Self::Value | Self::List | Self::Map)
     }
+}
+
+/// Which clock a timer waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TimeDomain {
+    /// The watermark.
+    EventTime,
+    /// The host's clock.
+    ProcessingTime,
 }
 
 /// A declared piece of state.
@@ -144,6 +158,23 @@ impl Declare {
         number(self.slots.len() - 1)
     }
 
+    /// Declares timers in event time: they fire when the watermark reaches them.
+    pub fn event_timers(&mut self) -> Timers {
+        self.timers(TimeDomain::EventTime)
+    }
+
+    /// Declares timers in processing time: they fire when the host's clock reaches them.
+    pub fn processing_timers(&mut self) -> Timers {
+        self.timers(TimeDomain::ProcessingTime)
+    }
+
+    fn timers(&mut self, domain: TimeDomain) -> Timers {
+        if !self.domains.contains(&domain) {
+            self.domains.push(domain);
+        }
+        Timers::new(domain, Rc::clone(&self.timers))
+    }
+
     /// Declares an input port.
     pub fn input(&mut self, name: &str) -> InputPort {
         self.add_input(name, false)
@@ -171,7 +202,7 @@ impl Declare {
         self.no_output = true;
     }
 
-    /// Asks for records with a key. Implied by state.
+    /// Asks for records with a key. Implied by state and by timers.
     pub fn keyed(&mut self) {
         self.keyed = true;
     }
@@ -207,7 +238,8 @@ impl Declare {
         Descriptor {
             inputs,
             outputs,
-            keyed: self.keyed || slots.iter().any(|slot| slot.kind.is_keyed()),
+            timers: self.domains.clone(),
+            keyed: self.keyed || !self.domains.is_empty() || slots.iter().any(|slot| slot.kind.is_keyed()),
             slots,
             max_batch: self.max_batch,
         }

@@ -61,12 +61,13 @@ mod state;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod testing;
 mod text;
+mod timers;
 #[cfg(target_arch = "wasm32")]
 #[doc(hidden)]
 pub mod wasm;
 
 pub use context::{BroadcastContext, Broadcasting, Context, Emit, FinishContext, Finishing, HasRecord, Processing, Record};
-pub use declare::{Declare, Descriptor, Input, InputPort, OutputPort, StateKind, StateSlot};
+pub use declare::{Declare, Descriptor, Input, InputPort, OutputPort, StateKind, StateSlot, TimeDomain};
 pub use error::{Error, ErrorKind, Limit};
 pub use operator::{NoConfig, Operator};
 pub use output::RecordWriter;
@@ -74,6 +75,7 @@ pub use runner::Runner;
 pub use schema::schema_of;
 pub use state::{Aggregate, Aggregating, Broadcast, KeyBytes, List, Map, MapKey, OperatorList, Reducing, Value};
 pub use text::Text;
+pub use timers::{Timer, Timers};
 
 /// What most operators need: `use cofferdam_guest::prelude::*`.
 pub mod prelude {
@@ -81,7 +83,8 @@ pub mod prelude {
     pub use crate::codec::{Fixed, Json, Postcard, Raw};
     pub use crate::{
         Aggregate, Aggregating, Broadcast, BroadcastContext, Context, Declare, Error, FinishContext, InputPort, List, Map,
-        NoConfig, Operator, OperatorList, OutputPort, Record, Reducing, Value, debug, error, export, info, metrics, trace, warn,
+        NoConfig, Operator, OperatorList, OutputPort, Record, Reducing, Timer, Timers, Value, debug, error, export, info,
+        metrics, trace, warn,
     };
 }
 

@@ -7,6 +7,7 @@ use crate::call::InstanceInfo;
 use crate::context::{BroadcastContext, Context, FinishContext, Record};
 use crate::declare::Declare;
 use crate::error::Error;
+use crate::timers::Timer;
 
 /// An operator: handles one record at a time, keeps what matters in declared state, and emits records.
 ///
@@ -45,6 +46,17 @@ pub trait Operator: Sized + 'static {
     fn process_broadcast(&mut self, record: Record<'_>, cx: &mut BroadcastContext<'_>) -> Result<(), Error> {
         let _ = (record, cx);
         Err(Error::permanent("the operator declares a broadcast input but does not implement `process_broadcast`"))
+    }
+
+    /// Handles one timer that is due: the operator declared [`Declare::event_timers`] or [`Declare::processing_timers`]. The
+    /// key, and with it the state, is that of the timer; there is no record. What is emitted has the timer's time if that is
+    /// one of event time, and else none. The timer is gone, and may be set again.
+    ///
+    /// # Errors
+    /// An error fails the whole batch of timers: none has fired. Unless it is implemented, every timer is one.
+    fn on_timer(&mut self, timer: Timer, cx: &mut Context<'_>) -> Result<(), Error> {
+        let _ = (timer, cx);
+        Err(Error::permanent("the operator declares timers but does not implement `on_timer`"))
     }
 
     /// All inputs have ended: the last chance to emit, and to write an [`crate::OperatorList`]. There is no key here, and

@@ -2,18 +2,22 @@
 //!
 //! The one core below the wasm glue, the test harness and natively linked operators. It knows no binding and no host.
 
-use crate::call::{Effects, FrameView, InputView, InstanceInfo, Limits, StateView};
+use std::rc::Rc;
+
+use crate::call::{Effects, FrameView, InputView, InstanceInfo, Limits, StateView, TimersView};
 use crate::context::{At, BroadcastContext, Clock, Context, Record};
-use crate::declare::{Declare, Descriptor, Input, Slot};
+use crate::declare::{Declare, Descriptor, Input, Slot, TimeDomain};
 use crate::error::Error;
 use crate::operator::Operator;
 use crate::output::Outputs;
 use crate::reads::Reads;
+use crate::timers::{Timer, TimerCells};
 
 /// One opened instance of an operator. After an error, a call's leftovers are gone: the next starts clean.
 pub struct Runner<O> {
     operator: O,
     slots: Vec<Slot>,
+    timers: Rc<TimerCells>,
     outputs: Outputs,
     inputs: Vec<Input>,
     /// How many slots have a column in the frame.
@@ -48,6 +52,7 @@ impl<O: Operator> Runner<O> {
         Ok(Self {
             operator,
             slots: declare.slots,
+            timers: declare.timers,
             outputs: Outputs::new(descriptor.outputs, info.limits),
             inputs: descriptor.inputs,
             columns: columns.start,
@@ -90,6 +95,36 @@ impl<O: Operator> Runner<O> {
         self.effects()
     }
 
+    /// Handles timers that are due. `reads` answers for the state that the frame does not have.
+    ///
+    /// # Errors
+    /// As [`Self::process_batch`].
+    ///
+    /// # Panics
+    /// If rows point outside of the frame.
+    pub fn on_timers(&mut self, timers: &TimersView<'_>, frame: &FrameView<'_>, reads: &Reads<'_>) -> Result<Effects, Error> {
+        let counts = [timers.rows.len(), timers.times.len(), timers.tags.len()];
+        let broken = match self.check_frame(frame) {
+            None if counts != [counts[0]; 3] => {
+                Some(format!("{} rows, {} times and {} tags of timers", counts[0], counts[1], counts[2]))
+            }
+            broken => broken,
+        };
+        if let Some(broken) = broken {
+            return Err(Error::permanent(format!("the host broke the operator interface: {broken}")));
+        }
+        self.begin(frame.keys.len());
+        let clock = Clock { watermark: timers.watermark, processing_time: timers.processing_time };
+        let mut cx: Context<'_> = Context::new(*frame, Some(reads), clock, &mut self.outputs);
+        for ((row, time), tag) in timers.rows.iter().zip(timers.times).zip(timers.tags) {
+            let row = *row as usize;
+            let is_event_time = timers.domain == TimeDomain::EventTime;
+            cx.move_to(At { port: 0, row, key: Some(frame.keys.get(row)), time: is_event_time.then_some(*time) });
+            self.operator.on_timer(Timer::new(timers.domain, *time, *tag), &mut cx)?;
+        }
+        self.effects()
+    }
+
     /// All inputs have ended.
     ///
     /// # Errors
@@ -107,6 +142,7 @@ impl<O: Operator> Runner<O> {
         for slot in &self.slots {
             slot.cells.begin(rows);
         }
+        self.timers.begin();
         self.outputs.begin();
     }
 
@@ -116,15 +152,15 @@ impl<O: Operator> Runner<O> {
         for (index, slot) in (0..).zip(&self.slots) {
             slot.cells.flush(index, &self.limits, &mut effects)?;
         }
+        effects.timers = self.timers.take();
         effects.outputs = self.outputs.take();
         Ok(effects)
     }
 
     /// Checks once what the loop relies on.
     fn check(&self, input: &InputView<'_>, frame: &FrameView<'_>, is_broadcast: bool) -> Result<(), Error> {
-        let (records, rows) = (input.values.len(), frame.keys.len());
+        let records = input.values.len();
         let times = input.timestamps.times.len();
-        let columns_fit = |state: &StateView<'_>| state.values.len() == rows && state.present.len() == rows.div_ceil(8);
         // Records of a broadcast input have no rows, and nothing looks at keyed state.
         let is_keyed = self.keyed && !is_broadcast;
         let broken = if input.port as usize >= self.inputs.len() {
@@ -133,12 +169,22 @@ impl<O: Operator> Runner<O> {
             format!("{} rows for {records} records", input.rows.len())
         } else if times != 0 && times != records {
             format!("{times} times for {records} records")
-        } else if is_keyed && (frame.states.len() != self.columns || !frame.states.iter().all(columns_fit)) {
-            format!("state columns that do not fit {} slots and {rows} rows", self.columns)
+        } else if let Some(broken) = self.check_frame(frame).filter(|_| is_keyed) {
+            broken
         } else {
             return Ok(());
         };
         Err(Error::permanent(format!("the host broke the operator interface: {broken}")))
+    }
+}
+
+impl<O> Runner<O> {
+    /// Returns what does not fit of a frame.
+    fn check_frame(&self, frame: &FrameView<'_>) -> Option<String> {
+        let rows = frame.keys.len();
+        let columns_fit = |state: &StateView<'_>| state.values.len() == rows && state.present.len() == rows.div_ceil(8);
+        let fits = frame.states.len() == self.columns && frame.states.iter().all(columns_fit);
+        (!fits).then(|| format!("state columns that do not fit {} slots and {rows} rows", self.columns))
     }
 }
 

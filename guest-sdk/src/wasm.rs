@@ -6,9 +6,9 @@ use std::thread::LocalKey;
 
 use self::bindings::cofferdam::operator::{logging, metrics, state_reads, types as wit};
 use self::bindings::exports::cofferdam::operator::guest;
-use crate::call::{Effects, FrameView, InputView, InstanceInfo, Limits, StateView};
+use crate::call::{Effects, FrameView, InputView, InstanceInfo, Limits, StateView, TimersView};
 use crate::column::{BytesColumn, BytesView, TimesView};
-use crate::declare::StateKind;
+use crate::declare::{StateKind, TimeDomain};
 use crate::error::{Error, ErrorKind};
 use crate::log::Level;
 use crate::operator::Operator;
@@ -64,7 +64,7 @@ impl<I: Instance> guest::Guest for I {
             inputs: descriptor.inputs.into_iter().map(input).collect(),
             outputs: descriptor.outputs,
             slots: descriptor.slots.into_iter().map(slot).collect(),
-            timers: Vec::new(),
+            timers: descriptor.timers.into_iter().map(domain).collect(),
             keyed: descriptor.keyed,
             max_batch: descriptor.max_batch,
         }
@@ -99,8 +99,21 @@ impl<I: Instance> guest::Guest for I {
         call::<I>(|runner| runner.process_batch(&input, &frame, &Imports(PhantomData)))
     }
 
-    fn on_timers(_: wit::TimerBatch, _: wit::KeyedFrame) -> Result<wit::Effects, wit::OperatorError> {
-        Err(operator_error(Error::permanent("the operator declares no timers, so none can be due")))
+    fn on_timers(timers: wit::TimerBatch, frame: wit::KeyedFrame) -> Result<wit::Effects, wit::OperatorError> {
+        let states: Vec<_> = frame.states.iter().map(state_view).collect();
+        let timers = TimersView {
+            watermark: timers.watermark,
+            processing_time: timers.processing_time,
+            domain: match timers.domain {
+                wit::TimeDomain::EventTime => TimeDomain::EventTime,
+                wit::TimeDomain::ProcessingTime => TimeDomain::ProcessingTime,
+            },
+            rows: &timers.rows,
+            times: &timers.times,
+            tags: &timers.tags,
+        };
+        let frame = FrameView { keys: view(&frame.keys), states: &states };
+        call::<I>(|runner| runner.on_timers(&timers, &frame, &Imports(PhantomData)))
     }
 
     fn finish(watermark: Option<i64>, processing_time: i64) -> Result<wit::Effects, wit::OperatorError> {
@@ -120,6 +133,13 @@ fn call<I: Instance>(
         Some(runner) => act(runner).map(effects).map_err(operator_error),
         None => Err(operator_error(Error::permanent("the operator is not open"))),
     })
+}
+
+fn domain(domain: TimeDomain) -> wit::TimeDomain {
+    match domain {
+        TimeDomain::EventTime => wit::TimeDomain::EventTime,
+        TimeDomain::ProcessingTime => wit::TimeDomain::ProcessingTime,
+    }
 }
 
 fn view(column: &wit::BytesColumn) -> BytesView<'_> {
@@ -164,7 +184,12 @@ fn effects(effects: Effects) -> wit::Effects {
         updates: effects.updates.into_iter().map(update).collect(),
         entries: effects.entries.into_iter().map(entries).collect(),
         operator_updates: effects.operator_updates.into_iter().map(operator_update).collect(),
-        timers: wit::TimerUpdate { rows: Vec::new(), ops: Vec::new(), times: Vec::new(), tags: Vec::new() },
+        timers: wit::TimerUpdate {
+            rows: effects.timers.rows,
+            ops: effects.timers.ops,
+            times: effects.timers.times,
+            tags: effects.timers.tags,
+        },
         outputs: effects.outputs.into_iter().map(output).collect(),
     }
 }

@@ -10,10 +10,11 @@ use cofferdam_dataflow::batch::TimeColumn;
 use cofferdam_dataflow::column::{BytesColumn, BytesSlice};
 use cofferdam_dataflow::guest::{
     Descriptor, Effects, EntryUpdate, FaultClass, FaultCode, FaultPhase, Guest, GuestFactory, GuestFault, GuestUsage, InputBatch,
-    InputPort, InstanceInfo, KeyedFrame, OperatorUpdate, Output, StateKind, StateReads, StateSlot, StateUpdate,
+    InputPort, InstanceInfo, KeyedFrame, OperatorUpdate, Output, StateKind, StateReads, StateSlot, StateUpdate, TimeDomain,
+    TimerBatch, TimerUpdate,
 };
 use cofferdam_dataflow::time::{ProcessingTime, Watermark};
-use cofferdam_guest::call::{FrameView, InputView, Limits, StateView};
+use cofferdam_guest::call::{FrameView, InputView, Limits, StateView, TimersView};
 use cofferdam_guest::column::{BytesColumn as SdkColumn, BytesView, TimesView};
 use cofferdam_guest::{ErrorKind, Limit, Operator, Runner};
 
@@ -44,7 +45,7 @@ impl<O: Operator> NativeFactory<O> {
             inputs: declared.inputs.into_iter().map(input).collect(),
             outputs: declared.outputs,
             slots: slots.collect(),
-            timers: Vec::new(),
+            timers: declared.timers.into_iter().map(domain).collect(),
             keyed: declared.keyed,
             max_batch: declared.max_batch,
         };
@@ -107,6 +108,36 @@ impl<O: Operator> Guest for NativeGuest<O> {
         Ok(convert(effects))
     }
 
+    fn on_timers(
+        &mut self,
+        timers: &TimerBatch<'_>,
+        frame: &KeyedFrame<'_>,
+        reads: &Rc<dyn StateReads>,
+    ) -> Result<Effects, GuestFault> {
+        self.calls += 1;
+        let [_, key_ends] = &mut self.ends;
+        let states: Vec<_> = frame
+            .states
+            .iter()
+            .map(|state| StateView { slot: state.slot, present: state.present, values: whole(state.values) })
+            .collect();
+        let timers = TimersView {
+            watermark: timers.watermark.map(|watermark| watermark.0.0),
+            processing_time: timers.processing_time.0,
+            domain: match timers.domain {
+                TimeDomain::EventTime => cofferdam_guest::TimeDomain::EventTime,
+                TimeDomain::ProcessingTime => cofferdam_guest::TimeDomain::ProcessingTime,
+            },
+            rows: timers.rows,
+            times: timers.times,
+            tags: timers.tags,
+        };
+        let frame = FrameView { keys: BytesView::new(frame.keys.data(), frame.keys.ends(key_ends)), states: &states };
+        let effects =
+            self.runner.on_timers(&timers, &frame, &Bridge(&**reads)).map_err(|error| fault(FaultPhase::Timer, &error))?;
+        Ok(convert(effects))
+    }
+
     fn finish(&mut self, watermark: Option<Watermark>, now: ProcessingTime) -> Result<Effects, GuestFault> {
         let watermark = watermark.map(|watermark| watermark.0.0);
         self.runner.finish(watermark, now.0).map(convert).map_err(|error| fault(FaultPhase::Finish, &error))
@@ -135,6 +166,13 @@ fn kind(kind: cofferdam_guest::StateKind) -> StateKind {
         cofferdam_guest::StateKind::ListSplit => StateKind::ListSplit,
         cofferdam_guest::StateKind::ListUnion => StateKind::ListUnion,
         cofferdam_guest::StateKind::Broadcast => StateKind::Broadcast,
+    }
+}
+
+fn domain(domain: cofferdam_guest::TimeDomain) -> TimeDomain {
+    match domain {
+        cofferdam_guest::TimeDomain::EventTime => TimeDomain::EventTime,
+        cofferdam_guest::TimeDomain::ProcessingTime => TimeDomain::ProcessingTime,
     }
 }
 
@@ -172,8 +210,13 @@ fn convert(effects: cofferdam_guest::call::Effects) -> Effects {
         updates: updates.collect(),
         entries: entries.collect(),
         operator_updates: operator_updates.collect(),
+        timers: TimerUpdate {
+            rows: effects.timers.rows,
+            ops: effects.timers.ops,
+            times: effects.timers.times,
+            tags: effects.timers.tags,
+        },
         outputs: outputs.collect(),
-        ..Effects::default()
     }
 }
 

@@ -300,3 +300,70 @@ fn an_operator_that_remembers_outside_of_state_is_caught() {
     }
     Harness::<Forgetful>::new().assert_batch_independent([record("a"), record("b")]);
 }
+
+/// Tells of each timer; one of event time that its record asks for, and one of processing time.
+struct Alarm(Timers, Timers);
+
+impl Operator for Alarm {
+    type Config = NoConfig;
+
+    fn declare(declare: &mut Declare) -> Self {
+        Self(declare.event_timers(), declare.processing_timers())
+    }
+
+    fn process(&mut self, record: Record<'_>, cx: &mut Context<'_>) -> Result<(), Error> {
+        let time: i64 = record.text()?.parse().map_err(|_| Error::permanent("not a number"))?;
+        self.0.set_tagged(cx, time, 7);
+        self.0.set(cx, time);
+        self.0.delete(cx, time);
+        self.1.set(cx, time);
+        Ok(())
+    }
+
+    fn on_timer(&mut self, timer: Timer, cx: &mut Context<'_>) -> Result<(), Error> {
+        let tag = timer.tag();
+        cx.emit_fmt(format_args!("{}@{} tag {tag} of {:?}", cx.key_text()?, timer.time_ms(), timer.domain()))
+    }
+}
+
+#[test]
+fn timers_fire_in_order_once_their_clock_has_reached_them() {
+    use crate::TimeDomain::{EventTime, ProcessingTime};
+    assert_eq!(Runner::<Alarm>::descriptor().timers, [EventTime, ProcessingTime]);
+    assert!(Runner::<Alarm>::descriptor().keyed);
+    let mut alarm = Harness::<Alarm>::new();
+    let records = [("b", "5"), ("a", "5"), ("a", "9"), ("a", "5")].map(|(key, time)| record(time).key(key));
+    assert!(alarm.process(records).unwrap().is_empty());
+    assert_eq!(alarm.timers(EventTime, "a"), [(5, 7), (9, 7)]);
+    assert!(alarm.advance_watermark(4).unwrap().is_empty());
+    let out = alarm.advance_watermark(5).unwrap();
+    assert_eq!(out.texts(), ["a@5 tag 7 of EventTime", "b@5 tag 7 of EventTime"]);
+    assert_eq!((out[0].time_ms(), out[0].key()), (Some(5), None));
+    let out = alarm.advance_processing_time(5).unwrap();
+    assert_eq!(out.texts(), ["a@5 tag 0 of ProcessingTime", "b@5 tag 0 of ProcessingTime"]);
+    assert_eq!(out[0].time_ms(), None);
+    // A time that has passed fires at once, here in both kinds of time.
+    assert_eq!(alarm.process([record("3").key("c")]).unwrap().len(), 2);
+    assert_eq!(alarm.finish().unwrap().texts(), ["a@9 tag 7 of EventTime"]);
+    assert_eq!(alarm.timers(ProcessingTime, "a"), [(9, 0)], "the end of input is none of processing time");
+}
+
+#[test]
+fn timers_without_a_callback_are_an_error_and_stay() {
+    struct Mute(Timers);
+    impl Operator for Mute {
+        type Config = NoConfig;
+        fn declare(declare: &mut Declare) -> Self {
+            Self(declare.event_timers())
+        }
+        fn process(&mut self, _: Record<'_>, cx: &mut Context<'_>) -> Result<(), Error> {
+            self.0.set(cx, 1);
+            Ok(())
+        }
+    }
+    let mut harness = Harness::<Mute>::new();
+    harness.process([record("").key("k")]).unwrap();
+    let error = harness.advance_watermark(1).unwrap_err();
+    assert_eq!(error.message(), "the operator declares timers but does not implement `on_timer`");
+    assert_eq!(harness.timers(crate::TimeDomain::EventTime, "k"), [(1, 0)]);
+}

@@ -6,15 +6,16 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 
 use super::reads::CallReads;
-use super::store::Store;
+use super::store::{Pending, Store};
 use super::{Emitted, Outputs, TestRecord};
-use crate::call::{Effects, FrameView, InputView, InstanceInfo, Limits, StateView};
+use crate::call::{Effects, FrameView, InputView, InstanceInfo, Limits, StateView, TimersView};
 use crate::column::{BytesColumn, BytesView, TimeColumn};
-use crate::declare::Descriptor;
+use crate::declare::{Descriptor, TimeDomain};
 use crate::error::Error;
 use crate::host::{Collected, collect};
 use crate::log::Level;
 use crate::operator::Operator;
+use crate::reads::Reads;
 use crate::runner::Runner;
 
 /// Drives one subtask of an operator.
@@ -35,6 +36,9 @@ pub struct Harness<O> {
     collected: Collected,
     operator: PhantomData<O>,
 }
+
+/// Batches of timers that may be due one after the other.
+const ROUND_MAX: u32 = 1_000_000;
 
 /// What a run comes to: output by port, and state as text by where it is.
 type Outcome = (Vec<Outputs>, BTreeMap<String, Vec<String>>);
@@ -103,7 +107,7 @@ impl<O: Operator> Harness<O> {
         &self.descriptor
     }
 
-    /// Advances the watermark that later calls see.
+    /// Advances the watermark that later calls see. Fires no timers: see [`Self::advance_watermark`].
     ///
     /// # Panics
     /// If it goes back.
@@ -113,9 +117,45 @@ impl<O: Operator> Harness<O> {
         self.watermark = Some(watermark);
     }
 
-    /// Sets the host's clock that later calls see; 0 at first.
+    /// Sets the host's clock that later calls see; 0 at first. Fires no timers: see [`Self::advance_processing_time`].
     pub fn processing_time_ms(&mut self, time: i64) {
         self.processing_time = time;
+    }
+
+    /// Advances the watermark, fires the event-time timers that are due by it, and returns what was emitted.
+    ///
+    /// # Errors
+    /// The operator's error. The failed batch of timers has no effects; batches before it keep theirs.
+    ///
+    /// # Panics
+    /// If it goes back, or if timers set one another without end.
+    #[track_caller]
+    pub fn advance_watermark(&mut self, watermark: i64) -> Result<Outputs, Error> {
+        self.watermark_ms(watermark);
+        let mut outputs = Outputs::default();
+        self.fire(TimeDomain::EventTime, &mut outputs)?;
+        Ok(outputs)
+    }
+
+    /// Sets the host's clock, fires the processing-time timers that are due by it, and returns what was emitted.
+    ///
+    /// # Errors
+    /// As [`Self::advance_watermark`].
+    ///
+    /// # Panics
+    /// If timers set one another without end.
+    #[track_caller]
+    pub fn advance_processing_time(&mut self, time: i64) -> Result<Outputs, Error> {
+        self.processing_time = time;
+        let mut outputs = Outputs::default();
+        self.fire(TimeDomain::ProcessingTime, &mut outputs)?;
+        Ok(outputs)
+    }
+
+    /// Returns the pending timers of a key as (time, tag), in the order in which they fire.
+    pub fn timers(&self, domain: TimeDomain, key: impl AsRef<[u8]>) -> Vec<(i64, u64)> {
+        let of_key = self.store.timers.iter().filter(|(of, _, owner, _)| *of == domain && owner == key.as_ref());
+        of_key.map(|(_, time, _, tag)| (*time, *tag)).collect()
     }
 
     /// Opens an instance if there is none: what the host does at the start, and with a bad configuration cannot.
@@ -130,7 +170,8 @@ impl<O: Operator> Harness<O> {
         Ok(())
     }
 
-    /// Processes records in batches and returns what was emitted.
+    /// Processes records in batches and returns what was emitted. Timers that a batch sets for a time already passed fire
+    /// after it.
     ///
     /// # Errors
     /// The operator's error. The failed batch has no effects; batches before it keep theirs, but their output is dropped.
@@ -151,17 +192,24 @@ impl<O: Operator> Harness<O> {
         for run in records.chunk_by(|one, next| one.port == next.port) {
             for batch in run.chunks(size) {
                 self.batch(batch, &mut outputs)?;
+                self.fire(TimeDomain::EventTime, &mut outputs)?;
+                self.fire(TimeDomain::ProcessingTime, &mut outputs)?;
             }
         }
         Ok(outputs)
     }
 
-    /// Tells the operator that all inputs have ended, and returns what it emitted.
+    /// Tells the operator that all inputs have ended, and returns what it emitted. First all event-time timers fire;
+    /// processing-time timers do not.
     ///
     /// # Errors
     /// The operator's error.
     pub fn finish(&mut self) -> Result<Outputs, Error> {
         let mut outputs = Outputs::default();
+        if self.descriptor.timers.contains(&TimeDomain::EventTime) {
+            self.watermark = Some(i64::MAX);
+            self.fire(TimeDomain::EventTime, &mut outputs)?;
+        }
         let (watermark, now) = (self.watermark, self.processing_time);
         let effects = self.call(|runner| runner.finish(watermark, now))?;
         self.apply(effects, BytesView::default(), &mut outputs);
@@ -237,6 +285,52 @@ impl<O: Operator> Harness<O> {
         Ok(effects)
     }
 
+    /// Fires what is due in a domain, in batches, until nothing is.
+    #[track_caller]
+    fn fire(&mut self, domain: TimeDomain, outputs: &mut Outputs) -> Result<(), Error> {
+        let until = match domain {
+            TimeDomain::EventTime => self.watermark,
+            TimeDomain::ProcessingTime => Some(self.processing_time),
+        };
+        let wish = usize::try_from(self.descriptor.max_batch).ok().filter(|wish| *wish > 0);
+        let size = self.batch_size.min(wish.unwrap_or(usize::MAX));
+        for _ in 0..ROUND_MAX {
+            // A batch has one timer of a key, and ends where there would be another.
+            let mut due: Vec<Pending> = Vec::new();
+            for timer in self.store.timers.iter().filter(|timer| timer.0 == domain && Some(timer.1) <= until) {
+                if due.len() == size || due.iter().any(|other| other.2 == timer.2) {
+                    break;
+                }
+                due.push(timer.clone());
+            }
+            if due.is_empty() {
+                return Ok(());
+            }
+            self.fire_batch(domain, &due, outputs)?;
+        }
+        panic!("timers set one another without end: {ROUND_MAX} batches of them were due one after the other");
+    }
+
+    fn fire_batch(&mut self, domain: TimeDomain, due: &[Pending], outputs: &mut Outputs) -> Result<(), Error> {
+        if self.fresh_instances {
+            self.restart();
+        }
+        let mut keys = BytesColumn::default();
+        due.iter().for_each(|timer| keys.push(&timer.2));
+        let rows: Vec<u32> = (0..).take(due.len()).collect();
+        let times: Vec<i64> = due.iter().map(|timer| timer.1).collect();
+        let tags: Vec<u64> = due.iter().map(|timer| timer.3).collect();
+        let timers = TimersView {
+            watermark: self.watermark,
+            processing_time: self.processing_time,
+            domain,
+            rows: &rows,
+            times: &times,
+            tags: &tags,
+        };
+        self.framed(&keys, outputs, due, |runner, frame, reads| runner.on_timers(&timers, frame, reads))
+    }
+
     fn batch(&mut self, records: &[TestRecord], outputs: &mut Outputs) -> Result<(), Error> {
         if self.fresh_instances {
             self.restart();
@@ -256,6 +350,22 @@ impl<O: Operator> Harness<O> {
             timestamps.push(index, record.time);
             values.push(&record.value);
         }
+        let (watermark, processing_time) = (self.watermark, self.processing_time);
+        self.framed(&keys, outputs, &[], |runner, frame, reads| {
+            let input =
+                InputView { port, watermark, processing_time, rows: &rows, timestamps: timestamps.view(), values: values.view() };
+            runner.process_batch(&input, frame, reads)
+        })
+    }
+
+    /// Makes one call for these keys, which takes `fired` of the pending timers.
+    fn framed(
+        &mut self,
+        keys: &BytesColumn,
+        outputs: &mut Outputs,
+        fired: &[Pending],
+        act: impl FnOnce(&mut Runner<O>, &FrameView<'_>, &Reads<'_>) -> Result<Effects, Error>,
+    ) -> Result<(), Error> {
         let (now, store, slots) = (self.processing_time, Rc::clone(&self.store), self.descriptor.slots.clone());
         let (count, renewals) = (Cell::new(0), RefCell::default());
         let reads = CallReads { store: &store, slots: &slots, keys: keys.view(), now, count, renewals };
@@ -264,20 +374,15 @@ impl<O: Operator> Harness<O> {
             .iter()
             .map(|(slot, column)| StateView { slot: *slot, present: &column.present, values: column.values.view() })
             .collect();
-        let input = InputView {
-            port,
-            watermark: self.watermark,
-            processing_time: now,
-            rows: &rows,
-            timestamps: timestamps.view(),
-            values: values.view(),
-        };
         let frame = FrameView { keys: keys.view(), states: &states };
-        let outcome = self.call(|runner| runner.process_batch(&input, &frame, &reads));
+        let outcome = self.call(|runner| act(runner, &frame, &reads));
         self.reads += reads.count.get();
         let renewals = reads.renewals.into_inner();
         drop(store);
         let effects = outcome?;
+        for timer in fired {
+            self.stored().timers.remove(timer);
+        }
         self.stored().renew(&slots, renewals, now);
         self.apply(effects, keys.view(), outputs);
         Ok(())

@@ -1,10 +1,10 @@
 //! Stored state in memory, by the host's rules: the order in which effects apply, and when what has a time to live expires.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::call::{Effects, op};
+use crate::call::{Effects, op, timer_op};
 use crate::column::BytesView;
-use crate::declare::{StateKind, StateSlot};
+use crate::declare::{StateKind, StateSlot, TimeDomain};
 
 /// A slot's index and a key.
 pub(super) type Place = (usize, Vec<u8>);
@@ -17,7 +17,12 @@ pub(super) struct Store {
     pub(super) maps: BTreeMap<Place, BTreeMap<Vec<u8>, Stamped>>,
     pub(super) operator_lists: BTreeMap<usize, Vec<Vec<u8>>>,
     pub(super) broadcast: BTreeMap<usize, BTreeMap<Vec<u8>, Vec<u8>>>,
+    /// Pending timers, in the order in which they fire.
+    pub(super) timers: BTreeSet<Pending>,
 }
+
+/// A timer: domain, time, key and tag.
+pub(super) type Pending = (TimeDomain, i64, Vec<u8>, u64);
 
 /// What may expire.
 #[derive(Clone, Debug)]
@@ -86,7 +91,7 @@ impl Store {
         }
     }
 
-    /// Applies a call's effects, in the interface's order: clears, updates, entries, operator updates.
+    /// Applies a call's effects, in the interface's order: clears, updates, entries, operator updates, timers.
     pub(super) fn apply(&mut self, slots: &[StateSlot], effects: &Effects, keys: BytesView<'_>, now: i64) {
         let place = |slot: u32, row: u32| (slot as usize, keys.get(row as usize).to_vec());
         let is_clear = |kind: u8| kind == op::CLEAR;
@@ -116,6 +121,17 @@ impl Store {
             let columns = update.entry_keys.view().iter().zip(update.values.view().iter());
             for (kind, (key, value)) in update.ops.iter().zip(columns) {
                 self.operator_update(slots, update.slot as usize, *kind, (key, value));
+            }
+        }
+        let timers = &effects.timers;
+        for (index, kind) in timers.ops.iter().enumerate() {
+            let key = keys.get(timers.rows[index] as usize).to_vec();
+            let domain = if *kind < 2 { TimeDomain::EventTime } else { TimeDomain::ProcessingTime };
+            let timer = (domain, timers.times[index], key, timers.tags[index]);
+            if *kind == timer_op::set(domain) {
+                self.timers.insert(timer);
+            } else {
+                self.timers.remove(&timer);
             }
         }
     }
@@ -165,6 +181,10 @@ impl Store {
         }
         for (slot, map) in self.broadcast.iter().filter(|(slot, _)| slots[**slot].kind == StateKind::Broadcast) {
             all.insert(shared(slot), map.iter().map(|(key, value)| entry((key, value))).collect());
+        }
+        for (domain, time, key, tag) in &self.timers {
+            let timer = format!("{domain:?} timer at {time} with tag {tag}");
+            all.entry(format!("timers, key {:?}", text(key))).or_insert_with(Vec::new).push(timer);
         }
         all.retain(|_, values: &mut Vec<String>| !values.is_empty());
         all

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cofferdam_dataflow::guest::{
     Descriptor, Effects, FaultClass, FaultCode, FaultPhase, Guest, GuestFactory, GuestFault, GuestUsage, InputBatch,
-    InstanceInfo, KeyedFrame, StateReads,
+    InstanceInfo, KeyedFrame, StateReads, TimerBatch,
 };
 use cofferdam_dataflow::time::{ProcessingTime, Watermark};
 
@@ -103,6 +103,23 @@ impl Guest for FaultyGuest {
         self.inner.process_batch(batch, frame, reads)
     }
 
+    fn on_timers(
+        &mut self,
+        timers: &TimerBatch<'_>,
+        frame: &KeyedFrame<'_>,
+        reads: &Rc<dyn StateReads>,
+    ) -> Result<Effects, GuestFault> {
+        self.faults.fire(FaultPhase::Timer, |when| match when {
+            When::Call(0) => true,
+            When::Call(n) => {
+                *n -= 1;
+                false
+            }
+            When::Record(_) | When::Open => false,
+        })?;
+        self.inner.on_timers(timers, frame, reads)
+    }
+
     fn finish(&mut self, watermark: Option<Watermark>, now: ProcessingTime) -> Result<Effects, GuestFault> {
         self.inner.finish(watermark, now)
     }
@@ -165,6 +182,20 @@ impl Guest for WatchedGuest {
         }
         drop(owners);
         self.inner.process_batch(batch, frame, reads)
+    }
+
+    fn on_timers(
+        &mut self,
+        timers: &TimerBatch<'_>,
+        frame: &KeyedFrame<'_>,
+        reads: &Rc<dyn StateReads>,
+    ) -> Result<Effects, GuestFault> {
+        let mut owners = self.owners.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for key in frame.keys.iter() {
+            owners.entry(String::from_utf8_lossy(key).into_owned()).or_default().insert(self.subtask);
+        }
+        drop(owners);
+        self.inner.on_timers(timers, frame, reads)
     }
 
     fn finish(&mut self, watermark: Option<Watermark>, now: ProcessingTime) -> Result<Effects, GuestFault> {

@@ -11,6 +11,7 @@ mod savepoints;
 mod seeds;
 mod state;
 mod takeover;
+mod timers;
 
 use std::collections::BTreeMap;
 

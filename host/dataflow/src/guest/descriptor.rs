@@ -57,6 +57,46 @@ pub enum TimeDomain {
     ProcessingTime,
 }
 
+impl TimeDomain {
+    /// Both, in the order of their tables.
+    pub const ALL: [Self; 2] = [Self::EventTime, Self::ProcessingTime];
+
+    /// Returns the name that WIT and messages use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::EventTime => "event-time",
+            Self::ProcessingTime => "processing-time",
+        }
+    }
+
+    /// Returns the name of the table that holds pending timers. No slot can have it: slots' names have no dots. Part of the
+    /// checkpoint format.
+    pub fn table(self) -> &'static str {
+        match self {
+            Self::EventTime => "timers.event-time",
+            Self::ProcessingTime => "timers.processing-time",
+        }
+    }
+
+    /// Returns the domain whose timers a table of this name holds.
+    pub fn of_table(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|domain| domain.table() == name)
+    }
+
+    /// Returns the table as a slot: a map of entries without value, whose entry keys are time and tag.
+    fn slot(self) -> StateSlot {
+        StateSlot {
+            name: self.table().into(),
+            kind: StateKind::Map,
+            codec: "raw".into(),
+            schema: "(i64, u64) -> ".into(),
+            ttl_ms: 0,
+            ttl_on_read: false,
+            prefetch: false,
+        }
+    }
+}
+
 /// One declared piece of state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateSlot {
@@ -116,12 +156,15 @@ pub enum Unsupported {
         /// Its kind.
         kind: StateKind,
     },
-    /// Timers, which are not built.
-    #[error("state-declaration: the operator uses {0} timers, which this host does not serve")]
-    Timers(&'static str),
 }
 
 impl Descriptor {
+    /// Returns all state that the host keeps: the declared slots, and then the timers of each declared domain.
+    pub fn tables(&self) -> Vec<StateSlot> {
+        let timers = TimeDomain::ALL.into_iter().filter(|domain| self.timers.contains(domain)).map(TimeDomain::slot);
+        self.slots.iter().cloned().chain(timers).collect()
+    }
+
     /// Whether records must carry a key.
     pub fn is_keyed(&self) -> bool {
         self.keyed || !self.timers.is_empty() || self.slots.iter().any(|slot| slot.kind.is_keyed())
@@ -163,11 +206,12 @@ impl Descriptor {
             }
         }
         self.slots.iter().try_for_each(check_slot)?;
-        match self.timers.first() {
-            Some(TimeDomain::EventTime) => Err(Unsupported::Timers("event-time")),
-            Some(TimeDomain::ProcessingTime) => Err(Unsupported::Timers("processing-time")),
-            None => Ok(()),
+        for (index, domain) in self.timers.iter().enumerate() {
+            if self.timers[..index].contains(domain) {
+                return declaration(format!("{} timers are declared twice", domain.name()));
+            }
         }
+        Ok(())
     }
 }
 
@@ -236,8 +280,23 @@ mod tests {
         let prefetched = StateSlot { prefetch: true, ..slot("a", StateKind::Map) };
         assert!(matches!(descriptor(vec![prefetched]).check(), Err(Unsupported::Declaration(_))));
         let timers = Descriptor { timers: vec![TimeDomain::EventTime], ..descriptor(vec![]) };
-        assert_eq!(timers.check(), Err(Unsupported::Timers("event-time")));
+        assert_eq!(timers.check(), Ok(()));
         assert!(timers.is_keyed());
+        let twice = Descriptor { timers: vec![TimeDomain::EventTime; 2], ..descriptor(vec![]) };
+        let error = twice.check().unwrap_err().to_string();
+        assert_eq!(error, "state-declaration: event-time timers are declared twice");
+    }
+
+    #[test]
+    fn timers_have_tables_after_the_slots_under_names_that_no_slot_can_have() {
+        let timers = vec![TimeDomain::ProcessingTime, TimeDomain::EventTime];
+        let tables = Descriptor { timers, ..descriptor(vec![slot("a", StateKind::Value)]) }.tables();
+        let names: Vec<_> = tables.iter().map(|table| table.name.as_str()).collect();
+        assert_eq!(names, ["a", "timers.event-time", "timers.processing-time"]);
+        for domain in TimeDomain::ALL {
+            assert_eq!(TimeDomain::of_table(domain.table()), Some(domain));
+            assert!(descriptor(vec![slot(domain.table(), StateKind::Map)]).check().is_err());
+        }
     }
 
     #[test]

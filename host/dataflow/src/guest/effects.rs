@@ -5,14 +5,39 @@ use crate::column::BytesColumn;
 
 /// The operations of updates, as numbers of the interface.
 pub mod op {
-    /// Sets a value, an entry or an event-time timer.
+    /// Sets a value or an entry.
     pub const PUT: u8 = 0;
-    /// Deletes a value, an entry or an event-time timer.
+    /// Deletes a value or an entry.
     pub const DELETE: u8 = 1;
     /// Appends to a list.
     pub const APPEND: u8 = 2;
     /// Removes all of a row's list or map.
     pub const CLEAR: u8 = 3;
+}
+
+/// The operations of timer updates, as numbers of the interface.
+pub mod timer_op {
+    use crate::guest::TimeDomain;
+
+    /// Sets a timer in event time.
+    pub const SET_EVENT: u8 = 0;
+    /// Deletes a timer in event time.
+    pub const DELETE_EVENT: u8 = 1;
+    /// Sets a timer in processing time.
+    pub const SET_PROCESSING: u8 = 2;
+    /// Deletes a timer in processing time.
+    pub const DELETE_PROCESSING: u8 = 3;
+
+    /// Returns the domain of an operation, and whether it sets; `None` if there is no such operation.
+    pub fn meaning(op: u8) -> Option<(TimeDomain, bool)> {
+        match op {
+            SET_EVENT => Some((TimeDomain::EventTime, true)),
+            DELETE_EVENT => Some((TimeDomain::EventTime, false)),
+            SET_PROCESSING => Some((TimeDomain::ProcessingTime, true)),
+            DELETE_PROCESSING => Some((TimeDomain::ProcessingTime, false)),
+            _ => None,
+        }
+    }
 }
 
 /// Changes of one slot that a row alone addresses, in order.
@@ -61,7 +86,7 @@ pub struct OperatorUpdate {
 pub struct TimerUpdate {
     /// The row of each timer.
     pub rows: Vec<u32>,
-    /// 0 and 1: set and delete in event time; 2 and 3: in processing time.
+    /// The [`timer_op`] of each.
     pub ops: Vec<u8>,
     /// When each is due, in milliseconds since the Unix epoch.
     pub times: Vec<i64>,

@@ -26,6 +26,8 @@ pub enum FaultCode {
     GuestOutput,
     /// State writes of one call over their budget, or a key or value that is too large.
     GuestWriteBudget,
+    /// Too many timers set in one call, or pending, or set for a time already passed again and again.
+    GuestTimers,
     /// The guest called exit.
     GuestExit,
     /// The guest returned an error.
@@ -83,6 +85,7 @@ impl FaultCode {
             Self::GuestHandles => "guest-handles",
             Self::GuestOutput => "guest-output",
             Self::GuestWriteBudget => "guest-write-budget",
+            Self::GuestTimers => "guest-timers",
             Self::GuestExit => "guest-exit",
             Self::GuestError => "guest-error",
             Self::InstanceLimit => "instance-limit",

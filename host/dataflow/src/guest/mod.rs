@@ -9,7 +9,7 @@ mod fault;
 mod reads;
 
 pub use descriptor::{Descriptor, InputPort, StateKind, StateSlot, TimeDomain, Unsupported};
-pub use effects::{Effects, EntryUpdate, OperatorUpdate, Output, StateUpdate, TimerUpdate, op};
+pub use effects::{Effects, EntryUpdate, OperatorUpdate, Output, StateUpdate, TimerUpdate, op, timer_op};
 pub use fault::{FaultClass, FaultCode, FaultPhase, GuestFault};
 pub use reads::{NoState, READ_BYTES_MAX, ReadColumn, ReadEntries, ReadError, ReadLimit, StateReads};
 
@@ -47,6 +47,10 @@ pub struct EffectLimits {
     pub output_records: u32,
     /// Bytes of all outputs of one call.
     pub output_bytes: u32,
+    /// Timers that one call sets and deletes.
+    pub timer_updates: u32,
+    /// Timers of one subtask that are pending after a call.
+    pub timers: u32,
 }
 
 impl Default for EffectLimits {
@@ -58,6 +62,8 @@ impl Default for EffectLimits {
             record_bytes: 4 << 20,
             output_records: 1_000_000,
             output_bytes: 64 << 20,
+            timer_updates: 10_000,
+            timers: 5_000_000,
         }
     }
 }
@@ -79,6 +85,23 @@ pub struct InputBatch<'a> {
     pub untimed: &'a [u8],
     /// One item a record.
     pub values: BytesSlice<'a>,
+}
+
+/// Timers that are due, in the order (time, key, tag). No key appears twice.
+#[derive(Clone, Copy, Debug)]
+pub struct TimerBatch<'a> {
+    /// The operator's watermark.
+    pub watermark: Option<Watermark>,
+    /// The host's clock.
+    pub processing_time: ProcessingTime,
+    /// Which clock they waited for.
+    pub domain: TimeDomain,
+    /// The frame row of each timer.
+    pub rows: &'a [u32],
+    /// When each was due, in milliseconds since the Unix epoch.
+    pub times: &'a [i64],
+    /// The tag of each.
+    pub tags: &'a [u64],
 }
 
 /// The distinct keys of a call and the state that was read for them.
@@ -121,6 +144,17 @@ pub trait Guest {
     fn process_batch(
         &mut self,
         batch: &InputBatch<'_>,
+        frame: &KeyedFrame<'_>,
+        reads: &Rc<dyn StateReads>,
+    ) -> Result<Effects, GuestFault>;
+
+    /// Handles timers that are due.
+    ///
+    /// # Errors
+    /// As [`Self::process_batch`].
+    fn on_timers(
+        &mut self,
+        timers: &TimerBatch<'_>,
         frame: &KeyedFrame<'_>,
         reads: &Rc<dyn StateReads>,
     ) -> Result<Effects, GuestFault>;

@@ -31,6 +31,7 @@ impl SubtaskState {
         }
         effects.entries.iter().for_each(|update| self.update_entries(update));
         effects.operator_updates.iter().for_each(|update| self.update_own(update));
+        self.update_timers(&effects.timers);
     }
 
     fn update_values(&mut self, update: &StateUpdate) {

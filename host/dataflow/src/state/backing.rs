@@ -1,6 +1,6 @@
 //! A subtask's state with a store behind it: opened, read in bulk, and accounted for.
 //!
-//! Only state of keys is in the store. What belongs to no key (lists of subtasks, broadcast state) stays in memory: it is
+//! Only state of keys is in the store, without timers. What belongs to no key (lists of subtasks, broadcast state) stays in memory: it is
 //! small by its nature, and everybody needs all of it.
 
 use std::rc::Rc;
@@ -50,7 +50,8 @@ impl SubtaskState {
         }
         let failure = StoreFailure::default();
         for (number, slot) in (0_u16..).zip(&mut self.slots) {
-            if slot.kind.is_keyed() {
+            // Timers stay in memory: what is due next is found there, in every step.
+            if slot.kind.is_keyed() && !self.timers.holds(usize::from(number)) {
                 let cold = Cold::new(Rc::clone(&store), number, Rc::clone(&failure));
                 on_table!(&mut slot.table, table => table.cold = Some(cold));
             }

@@ -11,7 +11,8 @@
 //! * Lists of written entries are kept until a checkpoint that covers them is known to have completed, so every
 //!   increment is relative to a completed checkpoint, and an aborted one costs nothing.
 //! * A slot with one value a key has a hash table (`value`); maps, lists in chunks, and state without keys have ordered
-//!   entries for each key (`ordered`). Clearing a key is one mark in the increment, whatever its size.
+//!   entries for each key (`ordered`). Timers are such entries, too, with the order in which they fire beside them
+//!   (`timers`). Clearing a key is one mark in the increment, whatever its size.
 //!
 //! The idea of entries with epochs is that of Flink's `CopyOnWriteStateMap`; dirty lists and cooperative encoding differ.
 
@@ -34,6 +35,7 @@ mod snapshot;
 pub mod store;
 mod subtask;
 mod table;
+mod timers;
 mod touch;
 mod ttl;
 mod value;
@@ -45,6 +47,7 @@ pub use restore::{Deal, RestoreError, SlotRestore};
 pub use rewrite::StoredForm;
 pub(crate) use rewrite::rewrite_values;
 pub use subtask::{KeyNotOwned, StateFull, StateOwner, SubtaskState};
+pub use timers::{Due, DueTimers, TimersFull, split_timer};
 
 /// Bytes of a key, and of a key with an entry key, at most: whatever the configured limits are.
 pub const KEY_BYTES_MAX: usize = restore::STORED_KEY_BYTES_MAX - 5;

@@ -167,7 +167,8 @@ impl SubtaskState {
         kinds: &[StateKind],
         wanted: &'static str,
     ) -> Result<(&OrderedTable, Option<Ttl>), ReadError> {
-        match self.slots.get(slot as usize) {
+        // Timers are no slot of the guest's.
+        match self.slots.get(slot as usize).filter(|_| !self.timers.holds(slot as usize)) {
             Some(Slot { kind, table: SlotTable::Ordered(table), ttl, .. }) if kinds.contains(kind) => Ok((table, *ttl)),
             _ => Err(ReadError::Slot { slot, wanted }),
         }

@@ -10,6 +10,7 @@ use super::list::{self, Elements};
 use super::store::StoreLoad;
 use super::subtask::{SlotTable, StateFull, SubtaskState, on_table};
 use super::table::{Index, Table, TableKey};
+use super::timers::split_timer;
 use super::ttl::{STAMP_BYTES, Ttl, stamp};
 use crate::guest::StateKind;
 use crate::key_group::KeyGroup;
@@ -121,6 +122,9 @@ impl SlotRestore {
         if !owns {
             return Ok(());
         }
+        if state.timers.holds(self.slot) {
+            check_timer(entry)?;
+        }
         let quota = state.quota_bytes;
         let is = state.slots[self.slot].ttl;
         if let Some(cold) = on_table!(&state.slots[self.slot].table, table => table.cold.clone()) {
@@ -202,6 +206,7 @@ impl SlotRestore {
                     SlotTable::Ordered(table) => note_group(table, group, continues, (deltas, delta_bytes)),
                 }
             }
+            state.order_timers(self.slot);
             return Ok(());
         }
         let key = state.own_key();
@@ -233,6 +238,17 @@ impl SlotRestore {
         }
         Ok(())
     }
+}
+
+fn check_timer(entry: &Entry<'_>) -> Result<(), RestoreError> {
+    let is_timer = match entry {
+        Entry::Put { key, value } => {
+            value.is_empty() && split_ordered_key(key).is_some_and(|(_, key)| split_timer(key).is_some())
+        }
+        Entry::Delete { key } => split_ordered_key(key).is_some_and(|(_, key)| split_timer(key).is_some()),
+        Entry::Clear { .. } => false,
+    };
+    if is_timer { Ok(()) } else { Err(RestoreError::Damaged("a timer is malformed".into())) }
 }
 
 fn note_group<I: Index>(table: &mut Table<I>, group: KeyGroup, continues: bool, (deltas, delta_bytes): (u32, u64)) {

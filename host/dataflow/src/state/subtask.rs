@@ -8,6 +8,7 @@ use super::backing::Backing;
 use super::frame::{Frame, FrameColumn};
 use super::ordered::OrderedTable;
 use super::table::{TableHasher, TableKey, same_key};
+use super::timers::Timers;
 use super::touch::Touches;
 use super::ttl::{Expiry, Ttl};
 use super::value::ValueTable;
@@ -68,6 +69,8 @@ pub struct SubtaskState {
     pub(super) scratch: Vec<u8>,
     /// The store behind the tables of keyed slots, if there is one.
     pub(super) backing: Option<Backing>,
+    /// The order of pending timers, which slots hold.
+    pub(super) timers: Timers,
 }
 
 /// A declared slot and its table.
@@ -96,7 +99,7 @@ macro_rules! on_table {
 pub(super) use on_table;
 
 impl SubtaskState {
-    /// Returns empty state. `seed` should differ from process to process; nothing that leaves the process depends on it.
+    /// Returns empty state: `slots` are the operator's [`crate::guest::Descriptor::tables`]. `seed` should differ from process to process; nothing that leaves the process depends on it.
     pub fn new(owner: StateOwner, slots: &[StateSlot], seed: u64, quota_bytes: u64) -> Self {
         let hasher = TableHasher::new(seed);
         let mut columns = Vec::new();
@@ -128,6 +131,7 @@ impl SubtaskState {
             passed_over: Cell::new(0),
             scratch: Vec::new(),
             backing: None,
+            timers: Timers::new(slots),
         }
     }
 
@@ -151,7 +155,8 @@ impl SubtaskState {
 
     /// Returns about how much memory the state takes.
     pub fn memory_bytes(&self) -> u64 {
-        self.slots.iter().map(|slot| on_table!(&slot.table, table => table.memory_bytes())).sum()
+        let tables: u64 = self.slots.iter().map(|slot| on_table!(&slot.table, table => table.memory_bytes())).sum();
+        tables + self.timers.memory_bytes()
     }
 
     /// Prepares the frame of a call without keys.

@@ -11,7 +11,7 @@ use crate::batch::Batch;
 use crate::connector::Prepared;
 use crate::element::StreamElement;
 use crate::graph::plan::TaskPlan;
-use crate::guest::Output;
+use crate::guest::{Output, TimeDomain};
 use crate::ids::{CheckpointId, OperatorId, SubtaskId};
 use crate::key_group::MaxParallelism;
 use crate::snapshot::{StateBlock, SubtaskPart, SubtaskSnapshot, TableId};
@@ -32,15 +32,20 @@ pub(super) struct Chain {
     /// All state tables, and the index of each node's first among them.
     tables: Vec<TableId>,
     first_table: Vec<u16>,
+    /// The watermark that has reached the chain: the nodes have it one after the other, each once the timers that are due
+    /// in those before it have fired.
+    reached: Option<Watermark>,
     /// The watermark that was last handed on.
     watermark: Option<Watermark>,
+    /// Whose turn it is to fire processing-time timers.
+    turn: usize,
     /// Whether all input has ended.
     finished: bool,
     id: SubtaskId,
 }
 
 impl Chain {
-    pub(super) fn new(plan: &TaskPlan, max_parallelism: MaxParallelism, nodes: Vec<Node>) -> Self {
+    pub(super) fn new(plan: &TaskPlan, max_parallelism: MaxParallelism, nodes: Vec<Node>, restored: Option<Watermark>) -> Self {
         let mut edges = Vec::new();
         let mut first = 0;
         for output in &plan.outputs {
@@ -52,13 +57,14 @@ impl Chain {
         for node in &nodes {
             first_table.push(u16::try_from(tables.len()).expect("a chain has few slots"));
             if let Node::Operator(operator) = node {
-                let slots = operator.descriptor().slots.iter();
-                tables.extend(slots.map(|slot| TableId { operator: operator.id.operator.clone(), slot: slot.name.clone() }));
+                let slots = operator.descriptor().tables().into_iter();
+                tables.extend(slots.map(|slot| TableId { operator: operator.id.operator.clone(), slot: slot.name }));
             }
         }
         let source = OperatorId::new("source").expect("a valid id");
         let id = nodes.first().map_or(SubtaskId { operator: source, index: plan.subtask }, |node| node.id().clone());
-        Self { nodes, edges, tables, first_table, watermark: None, finished: false, id }
+        // The restored watermark is handed on again, once the timers that it had made due have fired.
+        Self { nodes, edges, tables, first_table, reached: restored, watermark: None, turn: 0, finished: false, id }
     }
 
     pub(super) fn first_id(&self) -> SubtaskId {
@@ -75,12 +81,55 @@ impl Chain {
     }
 
     /// Event time has advanced.
-    pub(super) fn watermark(&mut self, watermark: Watermark) {
+    pub(super) fn watermark(&mut self, watermark: Watermark, now: Now) {
+        self.reached = self.reached.max(Some(watermark));
+        self.settle(now);
+    }
+
+    /// Takes the watermark on as far as it gets. Returns whether that is all the way: no event-time timer is due.
+    pub(super) fn settle(&mut self, now: Now) -> bool {
         for operator in operators(&mut self.nodes) {
-            operator.watermark = operator.watermark.max(Some(watermark));
+            operator.watermark = operator.watermark.max(self.reached);
+            if operator.is_due(TimeDomain::EventTime, now) {
+                return false;
+            }
+            operator.end_round();
         }
-        self.watermark = self.watermark.max(Some(watermark));
-        self.control(&StreamElement::Watermark(watermark));
+        if let Some(reached) = self.reached
+            && self.watermark < self.reached
+        {
+            self.watermark = self.reached;
+            self.control(&StreamElement::Watermark(reached));
+        }
+        true
+    }
+
+    /// Fires a batch of one node's timers: of the first that has some due in event time, of the next whose turn it is in
+    /// processing time. Returns whether there was one.
+    pub(super) fn fire(&mut self, domain: TimeDomain, now: Now) -> Result<bool, TaskFailure> {
+        let count = self.nodes.len();
+        let first = if domain == TimeDomain::EventTime { 0 } else { self.turn };
+        for index in (0..count).map(|offset| (first + offset) % count) {
+            let (before, after) = self.nodes.split_at_mut(index + 1);
+            if let Node::Operator(operator) = &mut before[index]
+                && operator.is_due(domain, now)
+            {
+                let (id, edges) = (operator.id.clone(), &mut self.edges);
+                operator.fire(domain, now, &mut |output| emit(after, edges, &id, output, now))?;
+                self.turn = index + 1;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Returns when the next processing-time timer is due.
+    pub(super) fn next_processing_timer(&self) -> Option<i64> {
+        let of = |node: &Node| match node {
+            Node::Operator(operator) => operator.next_timer(TimeDomain::ProcessingTime),
+            Node::Sink(_) => None,
+        };
+        self.nodes.iter().filter_map(of).min()
     }
 
     /// Sends a control element to every output, after everything before it.
@@ -116,7 +165,7 @@ impl Chain {
                     if let Some(state) = &operator.state {
                         state.borrow_mut().begin_snapshot(checkpoint, full);
                     }
-                    let part = SubtaskPart::Operator { slots: operator.descriptor().slots.clone() };
+                    let part = SubtaskPart::Operator { slots: operator.descriptor().tables() };
                     let (id, watermark, finished) = (operator.id.clone(), operator.watermark, operator.finished);
                     SubtaskSnapshot { id, watermark, finished, part }
                 }

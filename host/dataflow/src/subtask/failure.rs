@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::connector::ConnectorError;
-use crate::guest::GuestFault;
+use crate::guest::{GuestFault, TimeDomain};
 use crate::ids::SubtaskId;
 
 /// Which record, or records, a failure is about.
@@ -32,6 +32,17 @@ impl FaultPosition {
         let description = match count {
             1 => format!("record {} of port {port} since the start or restore (content hash {hash:016x})", number + 1),
             _ => format!("records {} to {} of port {port} since the start or restore", number + 1, number + count as u64),
+        };
+        Self { description, identity: hash | 2 }
+    }
+
+    /// `count` timers, the first of which has this key, time and tag. `hash` is that of the three.
+    pub(super) fn timer(domain: TimeDomain, (key, time, tag): (&[u8], i64, u64), count: usize, hash: u64) -> Self {
+        let key = key[..key.len().min(64)].escape_ascii();
+        let first = format!("{} timer of key \"{key}\" for {time} ms with tag {tag}", domain.name());
+        let description = match count {
+            1 => first,
+            _ => format!("{count} timers, the first of them the {first}"),
         };
         Self { description, identity: hash | 2 }
     }

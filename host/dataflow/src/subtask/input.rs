@@ -12,6 +12,8 @@ use crate::time::Watermark;
 pub(super) struct InputGate {
     /// The input port of each channel.
     ports: Vec<u32>,
+    /// What was read in search of a barrier, by channel: it is read next.
+    held: Vec<Option<StreamElement>>,
     alignment: BarrierAlignment,
     watermarks: WatermarkCombiner,
     /// The channel to try first.
@@ -47,6 +49,7 @@ impl InputGate {
         Self {
             alignment: BarrierAlignment::new(ports.len()),
             watermarks: WatermarkCombiner::new(ports.len(), restored),
+            held: ports.iter().map(|_| None).collect(),
             ports,
             next: 0,
             aligning_since_us: 0,
@@ -54,6 +57,27 @@ impl InputGate {
             reported_end: false,
             idle: false,
         }
+    }
+
+    /// Returns the combined watermark.
+    pub(super) fn watermark(&self) -> Option<Watermark> {
+        self.watermarks.current()
+    }
+
+    /// Returns a snapshot to take, or one to give up, if nothing that must be handled before it is due or comes before it in
+    /// a channel. `None` if there is none for now.
+    pub(super) fn poll_cut(&mut self, ports: &mut dyn Ports, now: Now) -> Option<GateEvent> {
+        for channel in 0..self.ports.len() {
+            if !self.due.is_empty() || !self.alignment.may_read(channel) || self.held[channel].is_some() {
+                continue;
+            }
+            match ports.pop(channel) {
+                Some(barrier @ StreamElement::Barrier(_)) => self.control(channel, &barrier, now),
+                other => self.held[channel] = other,
+            }
+        }
+        let is_cut = matches!(self.due.first(), Some(GateEvent::Snapshot { .. } | GateEvent::Aborted(_)));
+        is_cut.then(|| self.due.remove(0))
     }
 
     /// Reads on. `None` if nothing can be read.
@@ -68,9 +92,10 @@ impl InputGate {
             }
             let channels = self.ports.len();
             let turn = (0..channels).map(|offset| (self.next + offset) % channels);
-            let (channel, element) = turn
-                .filter(|channel| self.alignment.may_read(*channel))
-                .find_map(|channel| ports.pop(channel).map(|element| (channel, element)))?;
+            let (channel, element) = turn.filter(|channel| self.alignment.may_read(*channel)).find_map(|channel| {
+                let element = self.held[channel].take().or_else(|| ports.pop(channel))?;
+                Some((channel, element))
+            })?;
             self.next = (channel + 1) % channels;
             if let StreamElement::Records(batch) = element {
                 self.watermarks.active(channel);

@@ -1,7 +1,8 @@
 //! The data path: one task is a chain of subtasks, stepped by one thread.
 //!
-//! [`Task::step`] is all of it. A step does one thing: hands on waiting output, answers a trigger, or reads one element
-//! and takes it through the chain. A barrier always falls between two batches, so a snapshot needs no help from a guest.
+//! [`Task::step`] is all of it. A step does one thing: hands on waiting output, answers a trigger, fires one batch of timers,
+//! or reads one element and takes it through the chain. While event-time timers are due, no record is read, but barriers
+//! that come next are; processing-time timers and input take turns. A barrier always falls between two batches, so a snapshot needs no help from a guest.
 //! A task never blocks and reads no clock: the caller parks when a step says that there is nothing to do.
 
 mod alignment;
@@ -18,6 +19,9 @@ mod sink;
 mod source;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod timer_tests;
+mod timers;
 mod validate;
 mod watermark;
 
@@ -38,6 +42,7 @@ use self::input::{GateEvent, InputGate};
 use self::source::Polled;
 use crate::element::{Barrier, StreamElement};
 use crate::graph::plan::TaskPlan;
+use crate::guest::TimeDomain;
 use crate::ids::{Attempt, CheckpointId, SubtaskId};
 use crate::key_group::MaxParallelism;
 use crate::snapshot::{SubtaskPart, SubtaskSnapshot, TaskSnapshot};
@@ -64,6 +69,10 @@ pub struct Task {
     stopped: bool,
     /// A source that ends where it is, on request.
     drained: bool,
+    /// A source that has nothing more to read: it ends once the timers that are due have fired.
+    ending: bool,
+    /// Whether processing-time timers had the last turn.
+    timers_had_turn: bool,
     /// A source that reads nothing for now, on request.
     held: bool,
     /// How short of memory its state is, as last reported.
@@ -122,7 +131,11 @@ pub enum Step {
 impl Task {
     /// Puts a task together. `nodes` are the subtasks of the plan's chain after a source.
     pub fn new(plan: TaskPlan, attempt: Attempt, max_parallelism: MaxParallelism, head: Head, nodes: Vec<Node>) -> Self {
-        let chain = Chain::new(&plan, max_parallelism, nodes);
+        let restored = match &head {
+            Head::Source(source) => source.watermark(),
+            Head::Gate(Gate(gate)) => gate.watermark(),
+        };
+        let chain = Chain::new(&plan, max_parallelism, nodes, restored);
         Self {
             plan,
             attempt,
@@ -133,6 +146,8 @@ impl Task {
             handled: None,
             stopped: false,
             drained: false,
+            ending: false,
+            timers_had_turn: false,
             held: false,
             pressure: MemoryPressure::None,
             upkept_us: 0,
@@ -185,6 +200,9 @@ impl Task {
             self.end = End::Reported;
             ports.report(TaskEvent::EndOfData);
         }
+        if !self.stopped && self.fire(ports, now)? {
+            return Ok(Step::Progress);
+        }
         let step = match &mut self.head {
             _ if self.end == End::Reported || self.stopped => Step::WaitForInput,
             Head::Source(_) if self.held && !self.drained => Step::WaitForInput,
@@ -194,6 +212,7 @@ impl Task {
                 None => Step::WaitForInput,
             },
         };
+        let step = self.wake_for_timers(step, now);
         if step != Step::Progress {
             self.chain.idle()?;
             if !self.chain.flush(ports, true) {
@@ -208,11 +227,49 @@ impl Task {
         }
     }
 
+    /// Fires a batch of timers, or does what waits for timers to have fired. Returns whether there was anything.
+    fn fire(&mut self, ports: &mut dyn Ports, now: Now) -> Result<bool, TaskFailure> {
+        if !self.chain.settle(now) {
+            let cut = match &mut self.head {
+                Head::Gate(Gate(gate)) => gate.poll_cut(ports, now),
+                Head::Source(_) => None,
+            };
+            match cut {
+                Some(cut) => drop(self.handle(cut, ports, now)?),
+                None => drop(self.chain.fire(TimeDomain::EventTime, now)?),
+            }
+            return Ok(true);
+        }
+        if self.ending && self.end == End::Running {
+            self.finish(now)?;
+            return Ok(true);
+        }
+        self.timers_had_turn = !self.timers_had_turn && self.chain.fire(TimeDomain::ProcessingTime, now)?;
+        Ok(self.timers_had_turn)
+    }
+
+    /// Returns a step that waits no longer than until the next timer is due.
+    fn wake_for_timers(&self, step: Step, now: Now) -> Step {
+        let next = match step {
+            // Frozen state that waits for room is looked after sooner than that.
+            Step::WaitForInput if !self.encoding.is_empty() => None,
+            Step::WaitForInput | Step::WaitMs(_) if !self.stopped => self.chain.next_processing_timer(),
+            _ => None,
+        };
+        let left = next.map(|next| u64::try_from(next.saturating_sub(now.processing_time.0)).unwrap_or(0));
+        match (step, left) {
+            (_, Some(0)) => Step::Progress,
+            (Step::WaitForInput, Some(left)) => Step::WaitMs(left),
+            (Step::WaitMs(ms), Some(left)) => Step::WaitMs(ms.min(left)),
+            _ => step,
+        }
+    }
+
     fn step_source(&mut self, now: Now) -> Result<Step, TaskFailure> {
         let Head::Source(source) = &mut self.head else {
             return Ok(Step::WaitForInput);
         };
-        let polled = if self.drained { Polled::End } else { source.poll(now)? };
+        let polled = if self.drained || self.ending { Polled::End } else { source.poll(now)? };
         let (step, watermark) = match polled {
             Polled::Records(batch) => {
                 let delivered = self.chain.deliver(0, batch, now);
@@ -229,13 +286,13 @@ impl Task {
             Polled::Pending { retry_after_ms } => (Step::WaitMs(retry_after_ms.max(1)), source.due_watermark(now, true)),
             Polled::End => {
                 source.set_watermark(Watermark::MAX);
-                self.chain.watermark(Watermark::MAX);
-                self.finish(now)?;
+                self.ending = true;
+                self.chain.watermark(Watermark::MAX, now);
                 return Ok(Step::Progress);
             }
         };
         if let Some(watermark) = watermark {
-            self.chain.watermark(watermark);
+            self.chain.watermark(watermark, now);
         }
         Ok(step)
     }
@@ -243,7 +300,7 @@ impl Task {
     fn handle(&mut self, event: GateEvent, ports: &mut dyn Ports, now: Now) -> Result<Step, TaskFailure> {
         match event {
             GateEvent::Records { port, batch } => drop(self.chain.deliver(port, batch, now)?),
-            GateEvent::Watermark(watermark) => self.chain.watermark(watermark),
+            GateEvent::Watermark(watermark) => self.chain.watermark(watermark, now),
             GateEvent::Idle => self.chain.control(&StreamElement::Idle),
             GateEvent::Snapshot { checkpoint, full, alignment_us } => self.snapshot(checkpoint, full, alignment_us, ports)?,
             GateEvent::Aborted(checkpoint) => self.cancel_downstream(checkpoint),

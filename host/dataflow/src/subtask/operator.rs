@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::counters::OperatorCounters;
 use super::failure::{FaultPosition, TaskFailure};
 use super::ports::Now;
+use super::timers::Firing;
 use super::validate::Allowed;
 use crate::batch::Batch;
 use crate::column::BytesSlice;
@@ -18,7 +19,7 @@ use crate::guest::{
 };
 use crate::ids::SubtaskId;
 use crate::key_group::key_hash;
-use crate::state::{KEY_BYTES_MAX, SharedState, StateFull, SubtaskState};
+use crate::state::{KEY_BYTES_MAX, SharedState, StateFull, SubtaskState, TimersFull};
 use crate::time::Watermark;
 
 /// Records in one call, at most.
@@ -28,19 +29,20 @@ const BATCH_BYTES: usize = 256 << 10;
 /// One parallel instance of an operator.
 pub struct OperatorSubtask {
     pub(super) id: SubtaskId,
-    factory: Arc<dyn GuestFactory>,
-    info: InstanceInfo,
-    guest: Box<dyn Guest>,
+    pub(super) factory: Arc<dyn GuestFactory>,
+    pub(super) info: InstanceInfo,
+    pub(super) guest: Box<dyn Guest>,
     /// `None` for an operator without keys and slots. Changed between calls only, read by the guest within them.
     pub(super) state: Option<Rc<SharedState>>,
     /// The same state, as the guest sees it.
-    reads: Rc<dyn StateReads>,
+    pub(super) reads: Rc<dyn StateReads>,
     pub(super) watermark: Option<Watermark>,
     /// Whether `finish` has run, now or before the restored checkpoint.
     pub(super) finished: bool,
-    max_records: usize,
+    pub(super) max_records: usize,
     pub(super) records_in: u64,
     pub(super) records_out: u64,
+    pub(super) firing: Box<Firing>,
     /// The shifted bit column of a call.
     scratch: Vec<u8>,
 }
@@ -78,7 +80,22 @@ impl OperatorSubtask {
         };
         let scratch = Vec::new();
         let (records_in, records_out) = (0, 0);
-        Ok(Self { id, factory, info, guest, state, reads, watermark, finished, max_records, records_in, records_out, scratch })
+        let firing = Box::new(Firing::new(&factory.descriptor().timers));
+        Ok(Self {
+            id,
+            factory,
+            info,
+            guest,
+            state,
+            reads,
+            watermark,
+            finished,
+            max_records,
+            records_in,
+            records_out,
+            firing,
+            scratch,
+        })
     }
 
     /// Returns what the guest has used.
@@ -172,10 +189,17 @@ impl OperatorSubtask {
     /// Checks all effects of a call for records of a port; what passes applies without failing.
     fn check(&self, effects: &Effects, port: u32) -> Result<(), GuestFault> {
         let may_broadcast = self.descriptor().is_broadcast(port);
-        self.check_effects(effects, FaultPhase::Data, may_broadcast)
+        self.check_effects(effects, FaultPhase::Data, may_broadcast, 0)
     }
 
-    fn check_effects(&self, effects: &Effects, phase: FaultPhase, may_broadcast: bool) -> Result<(), GuestFault> {
+    /// Checks all effects of a call that `fired` timers were handed to.
+    pub(super) fn check_effects(
+        &self,
+        effects: &Effects,
+        phase: FaultPhase,
+        may_broadcast: bool,
+        fired: usize,
+    ) -> Result<(), GuestFault> {
         let state = self.state.as_ref().map(|state| state.borrow());
         let (descriptor, limits) = (self.descriptor(), &self.info.limits);
         let frame = state.as_ref().map(|state| state.frame());
@@ -183,6 +207,8 @@ impl OperatorSubtask {
         let Some(state) = state.filter(|_| written > 0) else {
             return Ok(());
         };
+        let too_many = |full: TimersFull| GuestFault::new(FaultCode::GuestTimers, phase, full.to_string());
+        state.check_timers(&effects.timers, fired, limits.timers.into()).map_err(too_many)?;
         let full = |full: StateFull| GuestFault::new(FaultCode::StateQuota, phase, full.to_string());
         state.check_room(written).map_err(full)
     }
@@ -221,7 +247,7 @@ impl OperatorSubtask {
             state.borrow_mut().clear_frame(now.processing_time);
         }
         let result = self.guest.finish(self.watermark, now.processing_time);
-        let result = result.and_then(|effects| self.check_effects(&effects, FaultPhase::Finish, false).map(|()| effects));
+        let result = result.and_then(|effects| self.check_effects(&effects, FaultPhase::Finish, false, 0).map(|()| effects));
         if let (Ok(effects), Some(state)) = (&result, &self.state) {
             state.borrow_mut().apply(effects);
         }
@@ -235,22 +261,17 @@ impl OperatorSubtask {
     /// Finds the record that a fault is about: the last of the shortest prefix of the call that faults, tried on fresh
     /// instances. Nothing of it applies, and a guest is a function of its input, so this is a search, not a replay.
     fn locate(&mut self, fault: &GuestFault, port: u32, batch: &Batch, range: Range<usize>, now: Now) -> FaultPosition {
-        let (mut good, mut bad) = (range.start, range.end);
-        let is_deterministic = matches!(fault.class, FaultClass::Guest | FaultClass::Permanent);
-        // First the whole call: what does not fault again cannot be found.
-        let mut found = is_deterministic && (range.len() == 1 || self.faults_again(fault.code, port, batch, range.clone(), now));
-        while found && bad - good > 1 {
-            let middle = good + (bad - good) / 2;
-            match self.faults_again(fault.code, port, batch, range.start..middle, now) {
-                true => bad = middle,
-                false => good = middle,
-            }
-        }
-        found &= bad - good == 1;
-        let record = if found { good } else { range.start };
+        let found =
+            shortest_faulting(fault, range.clone(), |end| self.faults_again(fault.code, port, batch, range.start..end, now));
+        let record = found.unwrap_or(range.start);
         let number = self.records_in + (record - range.start) as u64;
         let key = batch.keys.as_ref().map_or(0, |keys| key_hash(keys.get(record)).rotate_left(1));
-        FaultPosition::record(port, number, if found { 1 } else { range.len() }, key_hash(batch.values.get(record)) ^ key)
+        FaultPosition::record(
+            port,
+            number,
+            if found.is_some() { 1 } else { range.len() },
+            key_hash(batch.values.get(record)) ^ key,
+        )
     }
 
     /// Whether a call with these records faults in the same way on a fresh instance. Only the frame is changed.
@@ -266,6 +287,29 @@ impl OperatorSubtask {
         let result = result.and_then(|effects| self.check(&effects, port));
         result.is_err_and(|fault| fault.code == code)
     }
+}
+
+/// Returns the last item of the shortest part of a call that faults, which `faults_up_to` tells: the call's items up to an
+/// end. `None` if the fault is not one of the items', or does not come again.
+pub(super) fn shortest_faulting(
+    fault: &GuestFault,
+    range: Range<usize>,
+    mut faults_up_to: impl FnMut(usize) -> bool,
+) -> Option<usize> {
+    let (mut good, mut bad) = (range.start, range.end);
+    let is_deterministic = matches!(fault.class, FaultClass::Guest | FaultClass::Permanent);
+    // First the whole call: what does not fault again cannot be found.
+    if !is_deterministic || (range.len() != 1 && !faults_up_to(range.end)) {
+        return None;
+    }
+    while bad - good > 1 {
+        let middle = good + (bad - good) / 2;
+        match faults_up_to(middle) {
+            true => bad = middle,
+            false => good = middle,
+        }
+    }
+    Some(good)
 }
 
 /// One call's input.

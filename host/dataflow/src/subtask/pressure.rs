@@ -15,7 +15,7 @@ use crate::graph::plan::ExecutionPlan;
 use crate::graph::spec::{InputSpec, JobSpec, NodeKind, NodeSpec, Partition};
 use crate::guest::{
     Descriptor, EffectLimits, Effects, Guest, GuestFactory, GuestFault, GuestUsage, InputBatch, InputPort, InstanceInfo,
-    KeyedFrame, StateKind, StateReads, StateSlot, StateUpdate, op,
+    KeyedFrame, StateKind, StateReads, StateSlot, StateUpdate, TimerBatch, op,
 };
 use crate::ids::{Attempt, CheckpointId, OperatorId, SubtaskId};
 use crate::key_group::MaxParallelism;
@@ -90,6 +90,10 @@ impl Guest for Keeping {
         let values = rows.iter().map(|_| &[7; 100][..]).collect();
         let update = StateUpdate { slot: 0, ops: vec![op::PUT; rows.len()], rows, values };
         Ok(Effects { updates: vec![update], ..Effects::default() })
+    }
+
+    fn on_timers(&mut self, _: &TimerBatch<'_>, _: &KeyedFrame<'_>, _: &Rc<dyn StateReads>) -> Result<Effects, GuestFault> {
+        unreachable!("it declares no timers")
     }
 
     fn finish(&mut self, _: Option<Watermark>, _: ProcessingTime) -> Result<Effects, GuestFault> {

@@ -11,7 +11,7 @@ use crate::batch::Batch;
 use crate::column::BytesColumn;
 use crate::guest::{
     Descriptor, EffectLimits, Effects, EntryUpdate, Guest, GuestFactory, GuestFault, GuestUsage, InputBatch, InputPort,
-    InstanceInfo, KeyedFrame, OperatorUpdate, ReadLimit, StateKind, StateReads, StateSlot, StateUpdate, op,
+    InstanceInfo, KeyedFrame, OperatorUpdate, ReadLimit, StateKind, StateReads, StateSlot, StateUpdate, TimerBatch, op,
 };
 use crate::ids::OperatorId;
 use crate::key_group::MaxParallelism;
@@ -57,6 +57,10 @@ impl Guest for Scripted {
         let (list, rules) = (list.len(), rules.keys.len());
         let rows = (batch.rows.len(), frame.keys.len());
         self.seen.lock().unwrap().push(format!("port {} rows {rows:?} list {list} rules {rules}", batch.port));
+        Ok(self.next.lock().unwrap().last().cloned().unwrap_or_default())
+    }
+
+    fn on_timers(&mut self, _: &TimerBatch<'_>, _: &KeyedFrame<'_>, _: &Rc<dyn StateReads>) -> Result<Effects, GuestFault> {
         Ok(self.next.lock().unwrap().last().cloned().unwrap_or_default())
     }
 

@@ -3,9 +3,12 @@
 use crate::column::BytesColumn;
 use crate::guest::{
     Descriptor, EffectLimits, Effects, EntryUpdate, FaultCode, FaultPhase, GuestFault, OperatorUpdate, Output, StateKind,
-    StateUpdate, op,
+    StateUpdate, TimerUpdate, op, timer_op,
 };
 use crate::state::{Frame, KEY_BYTES_MAX};
+
+/// What a timer's time and tag take in its stored key.
+const TIMER_KEY_BYTES: usize = 16;
 
 /// What one call was given, and may return.
 pub(super) struct Allowed<'a> {
@@ -30,12 +33,8 @@ struct Written {
 impl Allowed<'_> {
     /// Checks effects. Returns the bytes that the state needs for them, at most.
     pub(super) fn check(&self, effects: &Effects) -> Result<u64, GuestFault> {
-        let timers = &effects.timers;
-        let timer_counts = [timers.rows.len(), timers.ops.len(), timers.times.len(), timers.tags.len()];
-        if timer_counts != [0; 4] {
-            return Err(self.abi("timers are set, but none were declared".into()));
-        }
         let mut written = Written::default();
+        self.check_timers(&effects.timers, &mut written)?;
         for update in &effects.updates {
             self.check_update(update, &mut written)?;
         }
@@ -138,6 +137,42 @@ impl Allowed<'_> {
         }
         self.check_entry_keys(&update.entry_keys, written)?;
         self.check_values(&update.values, written)
+    }
+
+    fn check_timers(&self, timers: &TimerUpdate, written: &mut Written) -> Result<(), GuestFault> {
+        let count = timers.rows.len();
+        let (ops, times, tags) = (timers.ops.len(), timers.times.len(), timers.tags.len());
+        if [ops, times, tags] != [count; 3] {
+            return Err(self.abi(format!("a timer update has {count} rows, {ops} ops, {times} times and {tags} tags")));
+        }
+        if count == 0 {
+            return Ok(());
+        }
+        if count > self.limits.timer_updates as usize {
+            let text = format!("{count} timers set and deleted in one call exceed the limit of {}", self.limits.timer_updates);
+            return Err(GuestFault::new(FaultCode::GuestTimers, self.phase, text));
+        }
+        for op in &timers.ops {
+            match timer_op::meaning(*op) {
+                None => return Err(self.abi(format!("a timer update has op {op}, which there is not"))),
+                Some((domain, _)) if !self.descriptor.timers.contains(&domain) => {
+                    return Err(self.abi(format!("a timer update names {} timers, which were not declared", domain.name())));
+                }
+                Some(_) => {}
+            }
+        }
+        let there = self.frame.map_or(0, Frame::len);
+        for row in &timers.rows {
+            let Some(frame) = self.frame.filter(|_| (*row as usize) < there) else {
+                return Err(self.abi(format!("a timer update names row {row} of {there}")));
+            };
+            let key_bytes = frame.key(*row as usize).len();
+            if key_bytes + TIMER_KEY_BYTES > KEY_BYTES_MAX {
+                return Err(self.write_budget(format!("a timer's key of {key_bytes} bytes is too long")));
+            }
+            written.room += (key_bytes + 2 * TIMER_KEY_BYTES) as u64;
+        }
+        Ok(())
     }
 
     fn kind(&self, slot: u32) -> Option<StateKind> {

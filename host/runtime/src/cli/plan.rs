@@ -224,7 +224,7 @@ fn plan_node(file: &PipelineFile, spec: &JobSpec, node: &NodeSpec, facts: &Facts
 
 fn slots(node: &NodeSpec) -> Vec<String> {
     let NodeKind::Operator(descriptor) = &node.kind else { return Vec::new() };
-    descriptor.slots.iter().map(|slot| format!("{} ({}, {})", slot.name, slot.kind.name(), slot.codec)).collect()
+    descriptor.tables().iter().map(|slot| format!("{} ({}, {})", slot.name, slot.kind.name(), slot.codec)).collect()
 }
 
 fn plan_limits(limits: &OperatorLimits) -> PlanLimits {

@@ -10,7 +10,9 @@ use cofferdam::config::value::format_bytes;
 use cofferdam::stored::{
     Renderer, SlotInfo, SlotSize, StoredCheckpoint, StoredEntry, StoredError, StoredSlot, parse_key, show_bytes,
 };
+use cofferdam_dataflow::guest::TimeDomain;
 use cofferdam_dataflow::ids::CheckpointId;
+use cofferdam_dataflow::state::split_timer;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -108,7 +110,7 @@ pub(super) fn get(arguments: &GetArguments, terminal: &Terminal) -> Result<Exit,
         for entry in &found {
             let mut value = entry_json(slot.info(), &renderer, entry);
             value["event"] = "state-entry".into();
-            let is_read = lines.line(&value, |paint| match place_of(entry) {
+            let is_read = lines.line(&value, |paint| match place_of(slot.info(), entry) {
                 None => renderer.render(&entry.value).line(),
                 Some(place) => format!("{}\t{}", paint.paint(Style::Strong, place), renderer.render(&entry.value).line()),
             })?;
@@ -121,8 +123,17 @@ pub(super) fn get(arguments: &GetArguments, terminal: &Terminal) -> Result<Exit,
     Ok(Exit::Done)
 }
 
+/// Returns time and tag of a timer; `None` if the slot holds something else.
+fn timer_of(info: &SlotInfo, entry: &StoredEntry) -> Option<(i64, u64)> {
+    TimeDomain::of_table(&info.slot)?;
+    split_timer(entry.entry_key.as_deref()?)
+}
+
 /// Returns which of a key's entries it is; `None` if a key has one value only.
-fn place_of(entry: &StoredEntry) -> Option<String> {
+fn place_of(info: &SlotInfo, entry: &StoredEntry) -> Option<String> {
+    if let Some((due_ms, tag)) = timer_of(info, entry) {
+        return Some(format!("due {due_ms} ms, tag {tag}"));
+    }
     let index = entry.index.map(|index| index.to_string());
     entry.entry_key.as_deref().map(show_bytes).or(index)
 }
@@ -172,7 +183,7 @@ fn print(lines: &mut Lines, (info, renderer): (&SlotInfo, &Renderer), entry: &St
     let mut value = entry_json(info, renderer, entry);
     value["event"] = "state-entry".into();
     lines.line(&value, |paint| {
-        let place = place_of(entry).map_or_else(String::new, |place| format!("\t{place}"));
+        let place = place_of(info, entry).map_or_else(String::new, |place| format!("\t{place}"));
         format!("{}{place}\t{}\n", paint.paint(Style::Strong, show_bytes(&entry.key)), renderer.render(&entry.value).line())
     })
 }
@@ -276,6 +287,9 @@ fn entry_json(info: &SlotInfo, renderer: &Renderer, entry: &StoredEntry) -> Valu
     });
     if let Some(raw) = shown.raw(&entry.value) {
         value["raw"] = raw.into();
+    }
+    if let Some((due_ms, tag)) = timer_of(info, entry) {
+        (value["due_ms"], value["tag"]) = (due_ms.into(), tag.into());
     }
     if let Some(entry_key) = &entry.entry_key {
         value["entry_key"] = show_bytes(entry_key).into();

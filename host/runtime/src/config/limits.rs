@@ -19,6 +19,8 @@ pub(super) const KEYS: &[&str] = &[
     "record",
     "output",
     "output-records",
+    "timers",
+    "timer-updates",
     "cpu",
     "state",
 ];
@@ -76,6 +78,15 @@ impl OperatorLimits {
         }
         let defaults = Self::default();
         let effects = defaults.effects;
+        let mut count = |key, most: u64, default: u32| {
+            let read = section.count(key, 1..=most, problems).and_then(|count| u32::try_from(count).ok());
+            read.unwrap_or(default)
+        };
+        let (output_records, timers, timer_updates) = (
+            count("output-records", 10_000_000, effects.output_records),
+            count("timers", 50_000_000, effects.timers),
+            count("timer-updates", 1_000_000, effects.timer_updates),
+        );
         let mut bytes = |key, most: u64, default: u32| {
             let read = section.bytes(key, 1..=most, problems).and_then(|bytes| u32::try_from(bytes).ok());
             read.unwrap_or(default)
@@ -86,10 +97,9 @@ impl OperatorLimits {
             write_bytes: bytes("writes", 64 * MIB, effects.write_bytes),
             record_bytes: bytes("record", 64 * MIB, effects.record_bytes),
             output_bytes: bytes("output", 64 * MIB, effects.output_bytes),
-            output_records: section
-                .count("output-records", 1..=10_000_000, problems)
-                .and_then(|count| u32::try_from(count).ok())
-                .unwrap_or(effects.output_records),
+            output_records,
+            timers,
+            timer_updates,
         };
         let mut fuel = |key, default| section.count(key, 1..=FUEL_MAX, problems).unwrap_or(default);
         Self {

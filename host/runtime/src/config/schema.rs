@@ -244,6 +244,8 @@ fn words_and_defaults_of_the_schema_are_those_of_the_parser() {
         ("fuel-instantiate", defaults.fuel_instantiate),
         ("fuel-lifecycle", defaults.fuel_lifecycle),
         ("output-records", effects.output_records.into()),
+        ("timers", effects.timers.into()),
+        ("timer-updates", effects.timer_updates.into()),
     ];
     for (key, count) in counts {
         assert_eq!(value::parse_count(limit(key).as_str().unwrap()), Ok(count), "{key}");

@@ -181,7 +181,7 @@ impl AttemptParts {
             if let NodeParts::Operator { factory, state_quota_bytes, backend, .. } = &self.definition.parts[*index]
                 && factory.descriptor().has_state()
             {
-                let mut state = SubtaskState::new(owner.clone(), &factory.descriptor().slots, self.seed, *state_quota_bytes);
+                let mut state = SubtaskState::new(owner.clone(), &factory.descriptor().tables(), self.seed, *state_quota_bytes);
                 if let StateBackend::Disk { memory_bytes } = backend {
                     let id = SubtaskId { operator: self.definition.spec.nodes[*index].id.clone(), index: plan.subtask };
                     let Some(stores) = &self.stores else {
@@ -189,7 +189,7 @@ impl AttemptParts {
                     };
                     let of = (self.attempt, &*self.definition);
                     let restore = self.restore.as_ref().map(|restore| restore.checkpoint);
-                    stores.attach(of, (plan, &id), &factory.descriptor().slots, *memory_bytes, restore, &mut state)?;
+                    stores.attach(of, (plan, &id), &factory.descriptor().tables(), *memory_bytes, restore, &mut state)?;
                 }
                 states.insert(self.definition.spec.nodes[*index].id.clone(), state);
             }

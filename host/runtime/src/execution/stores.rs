@@ -136,7 +136,7 @@ impl Stores {
             (_, Some(restore)) => tracing::info!(subtask = %id, %restore, "the store of state is loaded from the checkpoint"),
             (_, None) => {}
         }
-        let slots = slots.iter().map(|slot| (slot.name.clone(), slot.kind.is_keyed())).collect();
+        let slots = slots.iter().enumerate().map(|(index, slot)| (slot.name.clone(), state.is_stored(index))).collect();
         let store = SubtaskStore { id: id.clone(), slots, store };
         // Lost if the applier has ended, which it does last of all.
         drop(self.applier.send(ApplierMessage::Opened { attempt, task: plan.index, store }));

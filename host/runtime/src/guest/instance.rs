@@ -8,6 +8,7 @@ use std::sync::Arc;
 use cofferdam_dataflow::column::BytesSlice;
 use cofferdam_dataflow::guest::{
     Effects, FaultCode, FaultPhase, Guest, GuestFault, GuestUsage, InputBatch, InstanceInfo, KeyedFrame, StateColumn, StateReads,
+    TimeDomain, TimerBatch,
 };
 use cofferdam_dataflow::ids::OperatorId;
 use cofferdam_dataflow::time::{ProcessingTime, Watermark};
@@ -144,33 +145,50 @@ impl Guest for WasmGuest {
     ) -> Result<Effects, GuestFault> {
         let fuel = (self.limits.data_fuel(batch.values.len()), price::input(batch, frame));
         let mut scratch = std::mem::take(&mut self.scratch);
-        if scratch.states.len() < frame.states.len() {
-            scratch.states.resize_with(frame.states.len(), Vec::new);
-        }
-        let mut inline = array::from_fn::<_, SLOTS_INLINE, _>(|_| NO_STATE);
-        let spilled: Vec<_>;
-        let columns = frame.states.iter().zip(&mut scratch.states).map(|(state, scratch)| lower_state(state, scratch));
-        let states = if frame.states.len() <= SLOTS_INLINE {
-            inline.iter_mut().zip(columns).for_each(|(place, column)| *place = column);
-            &inline[..frame.states.len()]
-        } else {
-            spilled = columns.collect();
-            &spilled[..]
-        };
+        let Scratch { values, keys, states } = &mut scratch;
         let lowered = wit::InputBatch {
             port: batch.port,
             watermark: batch.watermark.map(|watermark| watermark.0.0),
             processing_time: batch.processing_time.0,
             rows: batch.rows,
             timestamps: wit::TimeColumnParam { times: batch.times, untimed: batch.untimed },
-            values: lower_column(batch.values, &mut scratch.values),
+            values: lower_column(batch.values, values),
         };
-        let keyed = wit::KeyedFrame { keys: lower_column(frame.keys, &mut scratch.keys), states };
         self.store.data_mut().set_reads(Some(Rc::clone(reads)));
-        let called = self.call(FaultPhase::Data, fuel, |store, guest| guest.call_process_batch(store, lowered, keyed));
+        let called = with_frame(frame, (keys, states), |keyed| {
+            self.call(FaultPhase::Data, fuel, |store, guest| guest.call_process_batch(store, lowered, keyed))
+        });
         self.store.data_mut().set_reads(None);
         self.scratch = scratch;
         self.take(FaultPhase::Data, called?)
+    }
+
+    fn on_timers(
+        &mut self,
+        timers: &TimerBatch<'_>,
+        frame: &KeyedFrame<'_>,
+        reads: &Rc<dyn StateReads>,
+    ) -> Result<Effects, GuestFault> {
+        let fuel = (self.limits.data_fuel(timers.times.len()), price::timers(timers, frame));
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let lowered = wit::TimerBatch {
+            watermark: timers.watermark.map(|watermark| watermark.0.0),
+            processing_time: timers.processing_time.0,
+            domain: match timers.domain {
+                TimeDomain::EventTime => wit::TimeDomain::EventTime,
+                TimeDomain::ProcessingTime => wit::TimeDomain::ProcessingTime,
+            },
+            rows: timers.rows,
+            times: timers.times,
+            tags: timers.tags,
+        };
+        self.store.data_mut().set_reads(Some(Rc::clone(reads)));
+        let called = with_frame(frame, (&mut scratch.keys, &mut scratch.states), |keyed| {
+            self.call(FaultPhase::Timer, fuel, |store, guest| guest.call_on_timers(store, lowered, keyed))
+        });
+        self.store.data_mut().set_reads(None);
+        self.scratch = scratch;
+        self.take(FaultPhase::Timer, called?)
     }
 
     fn finish(&mut self, watermark: Option<Watermark>, now: ProcessingTime) -> Result<Effects, GuestFault> {
@@ -194,6 +212,28 @@ fn lower_column<'a>(column: BytesSlice<'a>, scratch: &'a mut Vec<u32>) -> wit::B
 
 fn lower_state<'a>(state: &StateColumn<'a>, scratch: &'a mut Vec<u32>) -> wit::StateColumn<'a> {
     wit::StateColumn { slot: state.slot, present: state.present, values: lower_column(state.values, scratch) }
+}
+
+/// Calls `call` with the frame as the guest wants it.
+fn with_frame<R>(
+    frame: &KeyedFrame<'_>,
+    (keys, scratch): (&mut Vec<u32>, &mut Vec<Vec<u32>>),
+    call: impl FnOnce(wit::KeyedFrame<'_>) -> R,
+) -> R {
+    if scratch.len() < frame.states.len() {
+        scratch.resize_with(frame.states.len(), Vec::new);
+    }
+    let mut inline = array::from_fn::<_, SLOTS_INLINE, _>(|_| NO_STATE);
+    let spilled: Vec<_>;
+    let columns = frame.states.iter().zip(scratch).map(|(state, scratch)| lower_state(state, scratch));
+    let states = if frame.states.len() <= SLOTS_INLINE {
+        inline.iter_mut().zip(columns).for_each(|(place, column)| *place = column);
+        &inline[..frame.states.len()]
+    } else {
+        spilled = columns.collect();
+        &spilled[..]
+    };
+    call(wit::KeyedFrame { keys: lower_column(frame.keys, keys), states })
 }
 
 /// Enters the guest with `(phase, fuel, price of the host's part)`, and returns what it returned and the fuel burnt.

@@ -3,7 +3,7 @@
 //! wasm's fuel counts wasm instructions and nothing that the host does for them. Prices are about what the work takes,
 //! depend on sizes only, and are part of what [`crate::sandbox::engine::FUEL_PRICES`] numbers.
 
-use cofferdam_dataflow::guest::{Effects, InputBatch, KeyedFrame};
+use cofferdam_dataflow::guest::{Effects, InputBatch, KeyedFrame, TimerBatch};
 
 /// Any call across the boundary.
 const CALL: u64 = 100;
@@ -67,18 +67,25 @@ pub(super) fn read_passed_over(items: u64) -> u64 {
 
 /// Returns the price of handing a batch and its frame to the guest.
 pub(super) fn input(batch: &InputBatch<'_>, frame: &KeyedFrame<'_>) -> u64 {
-    let mut crossing = batch.values.data().len()
-        + 4 * (batch.values.len() + batch.rows.len())
-        + 8 * batch.times.len()
-        + batch.untimed.len()
-        + frame.keys.data().len()
-        + 4 * frame.keys.len();
+    let crossing =
+        batch.values.data().len() + 4 * (batch.values.len() + batch.rows.len()) + 8 * batch.times.len() + batch.untimed.len();
+    CALL + crossing as u64 + keyed(frame)
+}
+
+/// Returns the price of handing timers and their frame to the guest.
+pub(super) fn timers(timers: &TimerBatch<'_>, frame: &KeyedFrame<'_>) -> u64 {
+    let crossing = 4 * timers.rows.len() + 8 * (timers.times.len() + timers.tags.len());
+    CALL + crossing as u64 + keyed(frame)
+}
+
+fn keyed(frame: &KeyedFrame<'_>) -> u64 {
+    let mut crossing = frame.keys.data().len() + 4 * frame.keys.len();
     let mut rows = 0;
     for state in frame.states {
         crossing += state.values.data().len() + 4 * state.values.len() + state.present.len();
         rows += state.values.len();
     }
-    CALL + crossing as u64 + ROW * rows as u64
+    crossing as u64 + ROW * rows as u64
 }
 
 /// Returns the price of taking over a call's effects.

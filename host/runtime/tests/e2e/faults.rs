@@ -17,7 +17,7 @@ use cofferdam::storage::LocalStorage;
 use cofferdam_dataflow::checkpoint::config::CheckpointConfig;
 use cofferdam_dataflow::guest::{
     Descriptor, Effects, FaultCode, FaultPhase, Guest, GuestFactory, GuestFault, GuestUsage, InputBatch, InstanceInfo,
-    KeyedFrame, StateReads,
+    KeyedFrame, StateReads, TimerBatch,
 };
 use cofferdam_dataflow::ids::OperatorId;
 use cofferdam_dataflow::job::master::{JobEnd, JobReport};
@@ -132,6 +132,16 @@ impl Guest for TrappedGuest {
             return Err(GuestFault::new(FaultCode::GuestTrap, FaultPhase::Data, "injected"));
         }
         Ok(effects)
+    }
+
+    fn on_timers(
+        &mut self,
+        timers: &TimerBatch<'_>,
+        frame: &KeyedFrame<'_>,
+        reads: &Rc<dyn StateReads>,
+    ) -> Result<Effects, GuestFault> {
+        assert!(!self.has_faulted, "a guest that has faulted was called again");
+        self.real.on_timers(timers, frame, reads)
     }
 
     fn finish(&mut self, watermark: Option<Watermark>, now: ProcessingTime) -> Result<Effects, GuestFault> {

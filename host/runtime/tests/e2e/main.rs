@@ -24,4 +24,5 @@ mod stage;
 mod stop;
 mod storage;
 mod stored;
+mod timers;
 mod toolchain;

@@ -20,6 +20,7 @@ const CRATES: &[(&str, &str)] = &[
     ("word-count-count", "examples/word-count/count"),
     ("running-total", "examples/running-total/total"),
     ("price-rules", "examples/price-rules/enrich"),
+    ("session-window", "examples/session-window/sessions"),
     ("every-kind", "host/runtime/tests/guests/every-kind"),
     ("faulty", "host/runtime/tests/guests/faulty"),
     ("undeclared", "host/runtime/tests/guests/undeclared"),

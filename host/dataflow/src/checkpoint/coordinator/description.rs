@@ -28,7 +28,7 @@ impl JobDescription {
                 NodeKind::Source => ManifestNodeKind::Source,
                 NodeKind::Operator(descriptor) => {
                     let digest = digests.get(&node.id).cloned().unwrap_or_default();
-                    ManifestNodeKind::Operator { digest, slots: descriptor.slots.clone(), imports: Vec::new() }
+                    ManifestNodeKind::Operator { digest, slots: descriptor.tables(), imports: Vec::new() }
                 }
                 NodeKind::Sink => ManifestNodeKind::Sink,
             };

@@ -250,7 +250,8 @@ impl Dealing<'_> {
         for table in self.manifest.state.tables().keys().filter(|table| table.operator == old.id) {
             let what = format!("slot \"{}\" of \"{}\"", table.slot, old.id);
             let was = slots.iter().find(|slot| slot.name == table.slot);
-            let is = descriptor.slots.iter().find(|slot| slot.name == table.slot);
+            let declared = descriptor.tables();
+            let is = declared.iter().find(|slot| slot.name == table.slot);
             let (Some(was), Some(is)) = (was, is) else {
                 return self.refuse(format!("{what} has state in it and is not declared"));
             };
@@ -286,13 +287,13 @@ impl Dealing<'_> {
         let subtasks = ids.iter().map(|id| self.subtask(id, task)).collect::<Result<_, _>>()?;
         let (mut tables, mut segments) = (Vec::new(), BTreeMap::new());
         for (table, groups) in self.manifest.state.tables().iter().filter(|(table, _)| ids.contains(&&table.operator)) {
-            let Some((slot, declared)) = self.slot(table) else {
+            let Some((slot, kind)) = self.slot(table) else {
                 return self.refuse(format!("slot \"{}\" of \"{}\" is not declared", table.slot, table.operator));
             };
             let Some((was, parallelism)) = self.old_slot(table) else {
                 return self.refuse(format!("slot \"{}\" of \"{}\" has state but no declaration", table.slot, table.operator));
             };
-            let (deal, wanted) = deal(declared.kind, parallelism, task);
+            let (deal, wanted) = deal(kind, parallelism, task);
             let groups: BTreeMap<_, _> = groups.range(wanted).map(|(group, chain)| (*group, chain.clone())).collect();
             segments.extend(groups.values().flatten().map(|id| (*id, reference(&self.manifest.state, *id))));
             let migration = self.migrations.get(table).cloned();
@@ -301,10 +302,11 @@ impl Dealing<'_> {
         Ok(TaskRestore { subtasks, tables, segments })
     }
 
-    /// Returns how a table's slot is declared now, and its index.
-    fn slot(&self, table: &TableId) -> Option<(usize, &StateSlot)> {
+    /// Returns a table's index among those of its operator now, and its kind.
+    fn slot(&self, table: &TableId) -> Option<(usize, StateKind)> {
         let NodeKind::Operator(descriptor) = &self.spec.node(&table.operator)?.kind else { return None };
-        descriptor.slots.iter().enumerate().find(|(_, slot)| slot.name == table.slot)
+        let tables = descriptor.tables();
+        tables.iter().enumerate().find(|(_, slot)| slot.name == table.slot).map(|(index, slot)| (index, slot.kind))
     }
 
     /// Returns how a table's slot was declared, and the parallelism that its operator had.

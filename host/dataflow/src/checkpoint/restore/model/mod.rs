@@ -17,11 +17,13 @@ use crate::checkpoint::coordinator::tests::spec;
 use crate::checkpoint::memory::MemoryStorage;
 use crate::checkpoint::segment::{SegmentEncoder, SegmentHeader, SegmentInfo, SpilledSegment};
 use crate::column::BytesColumn;
-use crate::guest::{Effects, EntryUpdate, InputPort, OperatorUpdate, ReadColumn, ReadLimit, StateReads, StateUpdate, op};
+use crate::guest::{
+    Effects, EntryUpdate, InputPort, OperatorUpdate, ReadColumn, ReadLimit, StateReads, StateUpdate, TimeDomain, op,
+};
 use crate::ids::{Attempt, TaskIndex};
 use crate::key_group::{MaxParallelism, key_hash};
 use crate::snapshot::StateBlock;
-use crate::state::{SharedState, StateOwner, SubtaskState};
+use crate::state::{Due, DueTimers, SharedState, StateOwner, SubtaskState};
 use crate::time::ProcessingTime;
 
 const KEYS: u8 = 12;
@@ -46,6 +48,8 @@ enum Action {
     Restart(u32, bool, Backing),
     /// A subtask's store gets the next completed checkpoint; or only so many of its writes.
     Apply(u8, Option<u64>),
+    /// Each subtask fires timers of a domain up to a time: so many at most, each of which sets another.
+    Fire(TimeDomain, i64, usize, Option<i64>),
     /// All of it is read.
     Check,
 }
@@ -65,6 +69,8 @@ fn action() -> impl Strategy<Value = Action> {
         // The same subtasks again, as after a crash.
         1 => stores::backing().prop_map(|backing| Action::Restart(2, true, backing)),
         4 => (any::<u8>(), prop::option::weighted(0.3, 0..6_u64)).prop_map(|(subtask, writes)| Action::Apply(subtask, writes)),
+        4 => (prop::sample::select(&TimeDomain::ALL[..]), -9..9_i64, 1..6_usize, prop::option::weighted(0.3, -2..5_i64))
+            .prop_map(|(domain, until, most, later)| Action::Fire(domain, until, most, later)),
         1 => Just(Action::Check),
     ]
 }
@@ -103,6 +109,7 @@ fn job(parallelism: u32, has_ttl: bool) -> JobSpec {
     spec.nodes[1].parallelism = parallelism;
     let NodeKind::Operator(descriptor) = &mut spec.nodes[1].kind else { panic!() };
     descriptor.slots = slots(has_ttl);
+    descriptor.timers = TimeDomain::ALL.to_vec();
     descriptor.inputs.push(InputPort { name: "rules".into(), broadcast: true });
     assert_eq!(descriptor.check(), Ok(()));
     let mut rules = spec.nodes[1].inputs[0].clone();
@@ -119,7 +126,7 @@ fn empty(spec: &JobSpec, subtask: u32) -> SubtaskState {
     let NodeKind::Operator(descriptor) = &spec.nodes[1].kind else { panic!() };
     let groups = spec.max_parallelism.range(subtask, spec.nodes[1].parallelism);
     let owner = StateOwner { max_parallelism: spec.max_parallelism, groups, subtask: u16::try_from(subtask).unwrap() };
-    SubtaskState::new(owner, &descriptor.slots, 42, 1 << 30)
+    SubtaskState::new(owner, &descriptor.tables(), 42, 1 << 30)
 }
 
 fn column(items: &[&[u8]]) -> BytesColumn {
@@ -185,6 +192,7 @@ impl World {
             Change::ClearMap(..) => 0,
             Change::Value(..) | Change::Append(..) | Change::ClearList(..) => 1,
             Change::Entry(..) => 2,
+            Change::Timer(..) => 4,
             _ => 3,
         };
         let mut ordered = changes.to_vec();
@@ -230,6 +238,10 @@ impl World {
             Change::Broadcast(key, length) => {
                 effects.iter_mut().for_each(|effects| own(effects, slot::BROADCAST, put(length), &[key], value));
             }
+            Change::Timer(op, key, time, tag) => {
+                let (owner, row) = place(key);
+                set_timer(&mut effects[owner], row, op, (time, tag));
+            }
             Change::ClearBroadcast => {
                 effects.iter_mut().for_each(|effects| own(effects, slot::BROADCAST, op::CLEAR, b"", b""));
             }
@@ -249,6 +261,7 @@ impl World {
     /// Compares everything that can be read with what it must be. The frames hold `keys`.
     fn compare(&self, keys: &[Vec<u8>]) {
         for (subtask, (state, keys)) in (0..).zip(self.states.iter().zip(keys)) {
+            self.compare_timers(&state.borrow(), subtask);
             self.compare_frame(&state.borrow(), keys);
             let reads: Rc<dyn StateReads> = Rc::<SharedState>::clone(state);
             for (row, key) in (0..).zip(keys) {
@@ -297,6 +310,67 @@ impl World {
             let all: Vec<Bytes> = list.into_iter().map(|(element, _)| element).collect();
             compare_list(&all, |start, most| reads.get_list(slot, row, start, most).unwrap());
         }
+    }
+
+    fn compare_timers(&self, state: &SubtaskState, subtask: u32) {
+        let mine = |domain: TimeDomain| {
+            let timers =
+                self.live.timers.iter().filter(move |(of, _, key, _)| *of == domain as u8 && self.owner(*key) == subtask);
+            timers.map(|(_, time, key, tag)| (*time, vec![*key], *tag)).collect::<Vec<_>>()
+        };
+        let all = TimeDomain::ALL.map(mine);
+        assert_eq!(state.pending_timers(), all.iter().map(Vec::len).sum::<usize>() as u64);
+        assert_eq!(TimeDomain::ALL.map(|domain| state.list_timers(domain)), all);
+    }
+
+    /// Each subtask fires one batch. Returns how many timers that were.
+    fn fire(&mut self, domain: TimeDomain, until: i64, most: usize, later: Option<i64>) -> usize {
+        self.forget_expired();
+        let mut fired = 0;
+        for subtask in 0..self.states.len() {
+            let expected = self.live.batch(domain, until, most, |key| self.owner(key) as usize == subtask);
+            let mut state = self.states[subtask].borrow_mut();
+            let mut due = DueTimers::default();
+            let found = loop {
+                match state.take_due(domain, until, (most, 1000), &mut due) {
+                    Due::Gathering => {}
+                    found => break found,
+                }
+            };
+            assert_eq!(found == Due::Nothing, expected.is_empty());
+            let times = due.times.iter().zip(&due.tags).zip(due.keys.iter());
+            let taken: Vec<_> = times.map(|((time, tag), key)| (domain as u8, *time, key[0], *tag)).collect();
+            assert_eq!(taken, expected);
+            state.fill_frame(due.keys.as_slice(), &[], ProcessingTime(self.now)).unwrap();
+            let mut effects = Effects::default();
+            for (row, timer) in (0..).zip(&expected) {
+                self.live.timers.remove(timer);
+                // What is handed in with the call is read, and renewed by that.
+                if let Some((_, stamp)) = self.live.values.get_mut(&(slot::VALUE_TTL, timer.2)).filter(|_| self.has_ttl) {
+                    *stamp = self.now;
+                }
+                if let Some(later) = later {
+                    let (_, time, key, tag) = *timer;
+                    let time = time.saturating_add(later);
+                    set_timer(&mut effects, row, 2 * (domain as u8), (time, tag));
+                    self.live.timers.insert((domain as u8, time, key, tag));
+                }
+            }
+            state.remove_fired(domain, &due);
+            state.apply(&effects);
+            state.check_accounts();
+            fired += expected.len();
+        }
+        fired
+    }
+
+    /// Fires all timers there are.
+    fn drain(&mut self) {
+        for domain in TimeDomain::ALL {
+            while self.fire(domain, i64::MAX, 3, None) > 0 {}
+        }
+        assert!(self.live.timers.is_empty());
+        assert!(self.states.iter().all(|state| state.borrow().pending_timers() == 0));
     }
 
     fn collect(&mut self, subtask: usize, budget: usize) {
@@ -363,7 +437,8 @@ impl World {
 
     fn write(&self, checkpoint: CheckpointId, subtask: usize, blocks: &[StateBlock]) -> Option<SegmentInfo> {
         let id = SegmentId { checkpoint, attempt: Attempt(1), task: TaskIndex(subtask) };
-        let tables = slots(true).into_iter().map(|slot| TableId { operator: operator(), slot: slot.name }).collect();
+        let NodeKind::Operator(descriptor) = &self.spec.nodes[1].kind else { panic!() };
+        let tables = descriptor.tables().into_iter().map(|slot| TableId { operator: operator(), slot: slot.name }).collect();
         let header = SegmentHeader { job: "words".into(), id, tables };
         let mut encoder = SegmentEncoder::new(Vec::new(), header).unwrap();
         blocks.iter().for_each(|block| encoder.push(block).unwrap());
@@ -441,6 +516,9 @@ impl World {
                     self.states.iter().for_each(|state| state.borrow_mut().drop_snapshot(pending.id));
                 }
             }
+            Action::Fire(domain, until, most, later) => {
+                self.fire(*domain, *until, *most, *later);
+            }
             Action::Apply(subtask, writes) => self.apply(self.nth(*subtask), *writes),
             Action::Restart(parallelism, has_ttl, backing) => {
                 self.restart(*parallelism, *has_ttl, *backing);
@@ -472,6 +550,13 @@ fn value_of(change: Change, number: u64) -> Bytes {
 fn own(effects: &mut Effects, slot: u32, op: u8, entry_key: &[u8], value: &[u8]) {
     let (entry_keys, values) = (column(&[entry_key]), column(&[value]));
     effects.operator_updates.push(OperatorUpdate { slot, ops: vec![op], entry_keys, values });
+}
+
+fn set_timer(effects: &mut Effects, row: u32, op: u8, (time, tag): (i64, u64)) {
+    effects.timers.rows.push(row);
+    effects.timers.ops.push(op);
+    effects.timers.times.push(time);
+    effects.timers.tags.push(tag);
 }
 
 fn items(found: &ReadColumn) -> Vec<Option<Bytes>> {
@@ -518,6 +603,7 @@ proptest! {
         world.complete();
         let (parallelism, has_ttl) = (world.parallelism() % 5 + 1, world.has_ttl);
         world.step(&Action::Restart(parallelism, has_ttl, Backing::Memory));
+        world.drain();
     }
 
     #[test]
@@ -532,5 +618,6 @@ proptest! {
         world.complete();
         let (parallelism, has_ttl) = (world.parallelism(), world.has_ttl);
         world.step(&Action::Restart(parallelism, has_ttl, last));
+        world.drain();
     }
 }

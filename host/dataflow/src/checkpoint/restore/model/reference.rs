@@ -1,10 +1,10 @@
 //! State of every kind as ordinary maps and lists: what the tables are compared with.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
-use crate::guest::{StateKind, StateSlot};
+use crate::guest::{StateKind, StateSlot, TimeDomain, timer_op};
 
 /// The slots of the operator under test, by index.
 pub(super) mod slot {
@@ -64,7 +64,12 @@ pub(super) enum Change {
     /// The same on every subtask.
     Broadcast(u8, Option<u16>),
     ClearBroadcast,
+    /// A timer's op, key, time and tag.
+    Timer(u8, u8, i64, u64),
 }
+
+/// A timer: domain, time, key and tag.
+pub(super) type Timer = (u8, i64, u8, u64);
 
 pub(super) fn change() -> impl Strategy<Value = Change> {
     let padding = || prop_oneof![8 => 0..20_u16, 1 => 200..6000_u16];
@@ -82,7 +87,14 @@ pub(super) fn change() -> impl Strategy<Value = Change> {
         1 => (one_of(slot::SPLIT, slot::UNION), any::<u8>()).prop_map(|(slot, subtask)| Change::ClearOwn(slot, subtask)),
         3 => (0..20_u8, put()).prop_map(|(key, put)| Change::Broadcast(key, put)),
         1 => Just(Change::ClearBroadcast),
+        8 => timer(),
     ]
+}
+
+fn timer() -> impl Strategy<Value = Change> {
+    let op = prop_oneof![3 => Just(timer_op::SET_EVENT), 1 => Just(timer_op::DELETE_EVENT), 2 => 0..4_u8];
+    let time = prop_oneof![20 => -8..8_i64, 1 => Just(i64::MIN), 1 => Just(i64::MAX)];
+    (op, 0..12_u8, time, 0..2_u64).prop_map(|(op, key, time, tag)| Change::Timer(op, key, time, tag))
 }
 
 /// All state of the operator, as it must be.
@@ -94,6 +106,8 @@ pub(super) struct Reference {
     /// By slot and subtask.
     pub(super) own: BTreeMap<(u32, u32), Vec<Bytes>>,
     pub(super) broadcast: BTreeMap<u8, Bytes>,
+    /// In the order in which they fire.
+    pub(super) timers: BTreeSet<Timer>,
 }
 
 /// Whether a slot's values expire, where any do.
@@ -125,7 +139,24 @@ impl Reference {
             Change::Broadcast(key, Some(_)) => drop(self.broadcast.insert(key, value.to_vec())),
             Change::Broadcast(key, None) => drop(self.broadcast.remove(&key)),
             Change::ClearBroadcast => self.broadcast.clear(),
+            Change::Timer(op, key, time, tag) => {
+                let (domain, sets) = timer_op::meaning(op).unwrap();
+                let timer = (domain as u8, time, key, tag);
+                let _ = if sets { self.timers.insert(timer) } else { self.timers.remove(&timer) };
+            }
         }
+    }
+
+    /// Returns the batch that fires next of the timers up to a time, of keys that `owns`: at most so many, one a key.
+    pub(super) fn batch(&self, domain: TimeDomain, until: i64, most: usize, owns: impl Fn(u8) -> bool) -> Vec<Timer> {
+        let mut batch: Vec<Timer> = Vec::new();
+        for timer in self.timers.iter().filter(|(of, time, key, _)| *of == domain as u8 && *time <= until && owns(*key)) {
+            if batch.len() == most || batch.iter().any(|other| other.2 == timer.2) {
+                break;
+            }
+            batch.push(*timer);
+        }
+        batch
     }
 
     /// Drops what has expired. That nothing else tells it from what has not been dropped yet is the point.

@@ -57,7 +57,8 @@ impl World {
         let store = &of.store;
         let store_of = |slot: &str| {
             let slots = super::slots(true);
-            let number = slots.iter().position(|known| known.name == slot).unwrap();
+            // Timers are no slot: they stay in memory.
+            let number = slots.iter().position(|known| known.name == slot)?;
             let is_stored = slots[number].kind.is_keyed();
             is_stored.then_some((&**store as &dyn StateStore, u16::try_from(number).unwrap()))
         };
