@@ -11,7 +11,7 @@ use super::stage::Stage;
 /// Distinct words: with their counts, several times the memory that is allowed.
 const WORDS: u64 = 120_000;
 /// How each file goes through the words: in steps that have no divisor in common with their number.
-const STEPS: [u64; 9] = [1, 7, 11, 13, 17, 19, 23, 7919, 104_729];
+const STEPS: [u64; 24] = [1, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 7919, 104_729];
 
 const ON_DISK: &str = "[state]\nbackend = \"disk\"\nmemory = \"4MiB\"\n";
 

@@ -67,7 +67,7 @@ fn output_bytes(counts: &BTreeMap<String, u64>) -> u64 {
 /// Kills one run again and again at moments that the seed chooses, not too late for the next.
 fn killed_again_and_again(parallelism: u32) {
     let stage = Stage::new();
-    let counts = stage_words(&stage, &word_count(parallelism, "50ms"), 16, 40_000);
+    let counts = stage_words(&stage, &word_count(parallelism, "50ms"), 24, 40_000);
     kill_to_the_end(&stage, &counts, &mut |_, _| {});
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn kill_to_the_end(stage: &Stage, counts: &BTreeMap<String, u64>, mea
     let total = output_bytes(counts);
     let out = stage.path("out");
     let reader = Reader::start(&out);
-    let (mut kills, mut longest_us) = (0, 60_000);
+    let (mut kills, mut longest_us) = (0, 40_000);
     while kills < KILLS {
         let mut running = stage.start(&[]);
         if !running.run_for(Duration::from_micros(random.below(longest_us))) {
@@ -90,7 +90,7 @@ pub(crate) fn kill_to_the_end(stage: &Stage, counts: &BTreeMap<String, u64>, mea
         meanwhile(stage, &mut random);
         // Each kill may take its part of nine tenths of the way, on a fast machine as on a slow one.
         let is_ahead = published_bytes(&out) * KILLS * 10 > total * kills * 9;
-        longest_us = if is_ahead { longest_us / 2 } else { longest_us * 6 / 5 };
+        longest_us = if is_ahead { longest_us / 2 } else { longest_us * 11 / 10 };
     }
     println!("killed {kills} times; {} of {total} bytes were published by then", published_bytes(&out));
     assert!(kills >= KILLS / 2, "the run was over after {kills} kills");
