@@ -3,7 +3,7 @@
 //! It reads what the snapshot writer wrote, which is exact at the cut, and tells when a store holds a checkpoint. One for
 //! the process: stores of many subtasks do not compete for the disk.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -53,7 +53,7 @@ pub(super) fn start(
     report: impl Fn(Applied) + Send + 'static,
 ) -> std::io::Result<(Sender<ApplierMessage>, JoinHandle<()>)> {
     let (sender, receiver) = channel();
-    let applier = Applier { storage, report, stores: BTreeMap::new(), segments: BTreeMap::new() };
+    let applier = Applier { storage, report, stores: BTreeMap::new(), lacking: BTreeSet::new(), segments: BTreeMap::new() };
     let thread = std::thread::Builder::new().name("state-applier".into()).spawn(move || applier.run(&receiver))?;
     Ok((sender, thread))
 }
@@ -62,6 +62,8 @@ struct Applier<R> {
     storage: Arc<dyn CheckpointStorage>,
     report: R,
     stores: BTreeMap<(Attempt, TaskIndex), Vec<SubtaskStore>>,
+    /// Tasks whose stores lack a checkpoint that nothing kept names any more, until they hold the newest.
+    lacking: BTreeSet<(Attempt, TaskIndex)>,
     /// Segments of checkpoints that have not completed yet.
     segments: BTreeMap<SnapshotKey, Option<SegmentRef>>,
 }
@@ -100,6 +102,7 @@ impl<R: Fn(Applied)> Applier<R> {
             ApplierMessage::Reset { attempt, done } => {
                 self.stores.retain(|(of, _), _| *of > attempt);
                 self.segments.retain(|key, _| key.attempt > attempt);
+                self.lacking.retain(|(of, _)| *of > attempt);
                 done();
             }
         }
@@ -115,9 +118,15 @@ impl<R: Fn(Applied)> Applier<R> {
             self.segments.retain(|older, _| (older.attempt, older.task) != (attempt, *task) || older.checkpoint >= checkpoint);
             let segment = self.segments.remove(&key).flatten();
             match apply(&*self.storage, checkpoint, segment.as_ref(), stores) {
-                Ok(()) => (self.report)(Applied::Done { attempt, task: *task, checkpoint }),
-                // Nothing that is kept names the segment any more: a later checkpoint holds those key groups in full.
-                Err(error) if is_overtaken && is_gone(&error) => {}
+                // What the one that is gone wrote may be in the store only with a later one: nothing of it may be evicted.
+                Ok(()) if is_overtaken && self.lacking.contains(&(attempt, *task)) => {}
+                Ok(()) => {
+                    self.lacking.remove(&(attempt, *task));
+                    (self.report)(Applied::Done { attempt, task: *task, checkpoint });
+                }
+                // Nothing that is kept names the segment any more: a later checkpoint, which has completed by now, holds those
+                // key groups in full.
+                Err(error) if is_overtaken && is_gone(&error) => drop(self.lacking.insert((attempt, *task))),
                 Err(error) => {
                     let Some(first) = stores.first() else { continue };
                     let text = format!("checkpoint {checkpoint}: {}", error_text(&error));
