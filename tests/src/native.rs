@@ -10,8 +10,8 @@ use cofferdam_dataflow::batch::TimeColumn;
 use cofferdam_dataflow::column::{BytesColumn, BytesSlice};
 use cofferdam_dataflow::guest::{
     Descriptor, Effects, EntryUpdate, FaultClass, FaultCode, FaultPhase, Guest, GuestFactory, GuestFault, GuestUsage, InputBatch,
-    InputPort, InstanceInfo, KeyedFrame, OperatorUpdate, Output, StateKind, StateReads, StateSlot, StateUpdate, TimeDomain,
-    TimerBatch, TimerUpdate,
+    InputPort, InstanceInfo, KeyedFrame, OperatorUpdate, Output, StateColumn, StateKind, StateReads, StateSlot, StateUpdate,
+    TimeDomain, TimerBatch, TimerUpdate,
 };
 use cofferdam_dataflow::time::{ProcessingTime, Watermark};
 use cofferdam_guest::call::{FrameView, InputView, Limits, StateView, TimersView};
@@ -89,11 +89,7 @@ impl<O: Operator> Guest for NativeGuest<O> {
     ) -> Result<Effects, GuestFault> {
         self.calls += 1;
         let [value_ends, key_ends] = &mut self.ends;
-        let states: Vec<_> = frame
-            .states
-            .iter()
-            .map(|state| StateView { slot: state.slot, present: state.present, values: whole(state.values) })
-            .collect();
+        let states = state_views(frame);
         let input = InputView {
             port: batch.port,
             watermark: batch.watermark.map(|watermark| watermark.0.0),
@@ -116,11 +112,7 @@ impl<O: Operator> Guest for NativeGuest<O> {
     ) -> Result<Effects, GuestFault> {
         self.calls += 1;
         let [_, key_ends] = &mut self.ends;
-        let states: Vec<_> = frame
-            .states
-            .iter()
-            .map(|state| StateView { slot: state.slot, present: state.present, values: whole(state.values) })
-            .collect();
+        let states = state_views(frame);
         let timers = TimersView {
             watermark: timers.watermark.map(|watermark| watermark.0.0),
             processing_time: timers.processing_time.0,
@@ -174,6 +166,11 @@ fn domain(domain: cofferdam_guest::TimeDomain) -> TimeDomain {
         cofferdam_guest::TimeDomain::EventTime => TimeDomain::EventTime,
         cofferdam_guest::TimeDomain::ProcessingTime => TimeDomain::ProcessingTime,
     }
+}
+
+fn state_views<'a>(frame: &KeyedFrame<'a>) -> Vec<StateView<'a>> {
+    let view = |state: &StateColumn<'a>| StateView { slot: state.slot, present: state.present, values: whole(state.values) };
+    frame.states.iter().map(view).collect()
 }
 
 fn convert(effects: cofferdam_guest::call::Effects) -> Effects {

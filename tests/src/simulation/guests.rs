@@ -169,6 +169,15 @@ struct WatchedGuest {
     subtask: u32,
 }
 
+impl WatchedGuest {
+    fn note_keys(&self, frame: &KeyedFrame<'_>) {
+        let mut owners = self.owners.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for key in frame.keys.iter() {
+            owners.entry(String::from_utf8_lossy(key).into_owned()).or_default().insert(self.subtask);
+        }
+    }
+}
+
 impl Guest for WatchedGuest {
     fn process_batch(
         &mut self,
@@ -176,11 +185,7 @@ impl Guest for WatchedGuest {
         frame: &KeyedFrame<'_>,
         reads: &Rc<dyn StateReads>,
     ) -> Result<Effects, GuestFault> {
-        let mut owners = self.owners.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for key in frame.keys.iter() {
-            owners.entry(String::from_utf8_lossy(key).into_owned()).or_default().insert(self.subtask);
-        }
-        drop(owners);
+        self.note_keys(frame);
         self.inner.process_batch(batch, frame, reads)
     }
 
@@ -190,11 +195,7 @@ impl Guest for WatchedGuest {
         frame: &KeyedFrame<'_>,
         reads: &Rc<dyn StateReads>,
     ) -> Result<Effects, GuestFault> {
-        let mut owners = self.owners.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for key in frame.keys.iter() {
-            owners.entry(String::from_utf8_lossy(key).into_owned()).or_default().insert(self.subtask);
-        }
-        drop(owners);
+        self.note_keys(frame);
         self.inner.on_timers(timers, frame, reads)
     }
 

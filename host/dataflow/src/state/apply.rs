@@ -109,7 +109,7 @@ impl SubtaskState {
         for (index, op) in update.ops.iter().enumerate() {
             let (entry_key, value) = (update.entry_keys.get(index), update.values.get(index));
             match *op {
-                op::PUT => table.put(key, entry_key, value).expect(ROOM),
+                op::PUT => drop(table.put(key, entry_key, value).expect(ROOM)),
                 op::DELETE => {
                     if let Some(place) = table.find(key, entry_key) {
                         table.delete(place);

@@ -47,6 +47,7 @@ pub use restore::{Deal, RestoreError, SlotRestore};
 pub use rewrite::StoredForm;
 pub(crate) use rewrite::rewrite_values;
 pub use subtask::{KeyNotOwned, StateFull, StateOwner, SubtaskState};
+pub(crate) use timers::TIMER_KEY_BYTES;
 pub use timers::{Due, DueTimers, TimersFull, split_timer};
 
 /// Bytes of a key, and of a key with an entry key, at most: whatever the configured limits are.

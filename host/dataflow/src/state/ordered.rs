@@ -3,6 +3,7 @@
 //! Maps, lists (entry key = a chunk's number) and state without keys (one key, which is empty) are all tables of this kind.
 
 use hashbrown::HashTable;
+use hashbrown::hash_table::OccupiedEntry;
 
 use super::arena::{Arena, ArenaFull, EntryRef};
 use super::entry::{ordered_key, split_ordered_key};
@@ -75,6 +76,12 @@ impl Node {
     }
 }
 
+/// Returns the node of a key whose hash is not known.
+fn node_of<'a>(nodes: &'a mut HashTable<Node>, key: &[u8], hasher: &TableHasher) -> Option<OccupiedEntry<'a, Node>> {
+    let key = TableKey { bytes: key, hash: hasher.hash(key), group: KeyGroup(0) };
+    nodes.find_entry(spread(key.hash), |node| node.is(key)).ok()
+}
+
 impl Index for NodeIndex {
     // A list of entry keys grows by doubling.
     const ENTRY_BYTES: u64 = 80;
@@ -95,9 +102,7 @@ impl Index for NodeIndex {
 
     fn forget(&mut self, stored_key: &[u8], place: EntryRef, hasher: &TableHasher) {
         let (key, entry_key) = split_ordered_key(stored_key).expect("written by this table");
-        let hash = hasher.hash(key);
-        let node = self.nodes.find_entry(spread(hash), |node| node.hash == hash && node.key.as_bytes() == key);
-        let Ok(mut node) = node else { return };
+        let Some(mut node) = node_of(&mut self.nodes, key, hasher) else { return };
         if node.get_mut().entries.remove(entry_key, place) {
             self.entries -= 1;
             self.heap_bytes -= SmallKey::heap_bytes(entry_key);
@@ -116,9 +121,7 @@ impl Index for NodeIndex {
 
     fn evict(&mut self, arena: &mut Arena, place: EntryRef, applied: u32, hasher: &TableHasher) -> Eviction {
         let (key, _) = split_ordered_key(arena.key(place)).expect("written by this table");
-        let hash = hasher.hash(key);
-        let node = self.nodes.find_entry(spread(hash), |node| node.hash == hash && node.key.as_bytes() == key);
-        let Ok(mut found) = node else { return Eviction::Never };
+        let Some(mut found) = node_of(&mut self.nodes, key, hasher) else { return Eviction::Never };
         let node = found.get_mut();
         if node.cleared > applied || node.dirty_in > applied {
             return Eviction::Never;
@@ -152,9 +155,7 @@ impl Index for NodeIndex {
     }
 
     fn forget_clear(&mut self, key: &[u8], applied: u32, hasher: &TableHasher) {
-        let hash = hasher.hash(key);
-        let node = self.nodes.find_entry(spread(hash), |node| node.hash == hash && node.key.as_bytes() == key);
-        if let Ok(node) = node
+        if let Some(node) = node_of(&mut self.nodes, key, hasher)
             && node.get().entries.is_empty()
             && node.get().cleared <= applied
         {
@@ -209,20 +210,21 @@ impl OrderedTable {
         self.index(key).find(key)?.entries.last()
     }
 
-    /// Sets the value of an entry.
-    pub(super) fn put(&mut self, key: TableKey<'_>, entry_key: &[u8], value: &[u8]) -> Result<(), ArenaFull> {
+    /// Sets the value of an entry. Returns where it is.
+    pub(super) fn put(&mut self, key: TableKey<'_>, entry_key: &[u8], value: &[u8]) -> Result<EntryRef, ArenaFull> {
         let known = self.find(key, entry_key);
         let mut stored_key = std::mem::take(&mut self.stored_key);
         ordered_key(&mut stored_key, key.bytes, entry_key);
         let written = match known {
-            None => self.place_new(key.group, &stored_key, value, self.epoch).map(Some),
-            Some(place) => self.overwrite(key.group, &stored_key, place, value),
+            None => self.place_new(key.group, &stored_key, value, self.epoch),
+            Some(place) => self.overwrite(key.group, &stored_key, place, value).map(|moved| moved.unwrap_or(place)),
         };
         self.stored_key = stored_key;
-        if let Some(place) = written? {
+        let place = written?;
+        if known != Some(place) {
             self.group_mut(key.group).index.set(key, entry_key, place, known.is_none());
         }
-        Ok(())
+        Ok(place)
     }
 
     /// Removes all entries of a key. What snapshots in flight need of them is encoded first, so this takes as long as

@@ -10,7 +10,7 @@ use super::list::{self, Elements};
 use super::store::StoreLoad;
 use super::subtask::{SlotTable, StateFull, SubtaskState, on_table};
 use super::table::{Index, Table, TableKey};
-use super::timers::split_timer;
+use super::timers::timer_key;
 use super::ttl::{STAMP_BYTES, Ttl, stamp};
 use crate::guest::StateKind;
 use crate::key_group::KeyGroup;
@@ -241,14 +241,16 @@ impl SlotRestore {
 }
 
 fn check_timer(entry: &Entry<'_>) -> Result<(), RestoreError> {
-    let is_timer = match entry {
-        Entry::Put { key, value } => {
-            value.is_empty() && split_ordered_key(key).is_some_and(|(_, key)| split_timer(key).is_some())
-        }
-        Entry::Delete { key } => split_ordered_key(key).is_some_and(|(_, key)| split_timer(key).is_some()),
+    let has_its_form = match entry {
+        Entry::Put { value, .. } => value.is_empty(),
+        Entry::Delete { .. } => true,
         Entry::Clear { .. } => false,
     };
-    if is_timer { Ok(()) } else { Err(RestoreError::Damaged("a timer is malformed".into())) }
+    if has_its_form && timer_key(entry.key()).is_some() {
+        Ok(())
+    } else {
+        Err(RestoreError::Damaged("a timer is malformed".into()))
+    }
 }
 
 fn note_group<I: Index>(table: &mut Table<I>, group: KeyGroup, continues: bool, (deltas, delta_bytes): (u32, u64)) {

@@ -14,12 +14,12 @@ use super::arena::{EntryRef, FREED};
 use super::entry::split_ordered_key;
 use super::ordered::OrderedTable;
 use super::subtask::{SlotTable, SubtaskState};
-use super::table::{Index, TableHasher};
+use super::table::{Index, TableHasher, spread};
 use crate::column::BytesColumn;
 use crate::guest::{StateSlot, TimeDomain, TimerUpdate, timer_op};
 
 /// Bytes of a timer's entry key: its time and its tag.
-pub(super) const TIMER_KEY_BYTES: usize = 16;
+pub(crate) const TIMER_KEY_BYTES: usize = 16;
 /// Items that are taken off the heap in one go, at most, before others have their turn.
 const GATHER: usize = 4096;
 /// Bytes of a key that are compared without looking at the entry.
@@ -83,7 +83,7 @@ impl DueTimers {
 
     /// Adds a timer. Returns `false`, and does not, if its key is there.
     fn add(&mut self, place: EntryRef, key: &[u8], (time, tag): (i64, u64), hasher: &TableHasher) -> bool {
-        let hash = |key: &[u8]| u64::from(hasher.hash(key)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let hash = |key: &[u8]| spread(hasher.hash(key));
         let keys = &mut self.keys;
         if self.seen.find(hash(key), |row| keys.get(*row as usize) == key).is_some() {
             return false;
@@ -290,7 +290,7 @@ fn timer_at(table: &OrderedTable, item: Item) -> Option<(&[u8], i64, u64)> {
 }
 
 /// Takes the stored key of a timer apart: key, time and tag.
-fn timer_key(stored: &[u8]) -> Option<(&[u8], i64, u64)> {
+pub(super) fn timer_key(stored: &[u8]) -> Option<(&[u8], i64, u64)> {
     let (key, entry_key) = split_ordered_key(stored)?;
     let (time, tag) = split_timer(entry_key)?;
     Some((key, time, tag))
@@ -397,8 +397,7 @@ impl SubtaskState {
             match live {
                 Some(place) if !sets => table.delete(place),
                 None if sets => {
-                    table.put(key, &entry_key, &[]).expect(ROOM);
-                    let place = table.find(key, &entry_key).expect("just put");
+                    let place = table.put(key, &entry_key, &[]).expect(ROOM);
                     queue.push(Item { time, place }, table);
                 }
                 _ => {}

@@ -5,10 +5,7 @@ use crate::guest::{
     Descriptor, EffectLimits, Effects, EntryUpdate, FaultCode, FaultPhase, GuestFault, OperatorUpdate, Output, StateKind,
     StateUpdate, TimerUpdate, op, timer_op,
 };
-use crate::state::{Frame, KEY_BYTES_MAX};
-
-/// What a timer's time and tag take in its stored key.
-const TIMER_KEY_BYTES: usize = 16;
+use crate::state::{Frame, KEY_BYTES_MAX, TIMER_KEY_BYTES};
 
 /// What one call was given, and may return.
 pub(super) struct Allowed<'a> {

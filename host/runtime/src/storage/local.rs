@@ -60,6 +60,20 @@ pub struct LocalStorage {
 }
 
 impl LocalStorage {
+    /// Returns the storage of a directory that this process owns, without a lock and not looked into.
+    fn over(dir: &Path, files: Arc<dyn Files>) -> Self {
+        Self {
+            dir: dir.to_owned(),
+            files,
+            savepoint: None,
+            lock: None,
+            is_owner: true,
+            compression: Compression::default(),
+            inline_bytes_max: INLINE_BYTES_MAX,
+            owner: 0,
+        }
+    }
+
     /// Opens a directory and takes its lock. Creates it, for its owner only, if it does not exist.
     ///
     /// # Errors
@@ -68,16 +82,7 @@ impl LocalStorage {
         let mut builder = std::fs::DirBuilder::new();
         builder.recursive(true).mode(0o700).create(dir).map_err(|error| failed("create", dir, error))?;
         let lock = lock(dir)?;
-        let storage = Self {
-            dir: dir.to_owned(),
-            files: Arc::new(HostFiles),
-            savepoint: None,
-            lock: Some(lock),
-            is_owner: true,
-            compression: Compression::default(),
-            inline_bytes_max: INLINE_BYTES_MAX,
-            owner: 0,
-        };
+        let storage = Self { lock: Some(lock), ..Self::over(dir, Arc::new(HostFiles)) };
         storage.prepare()?;
         // The directory's own name: without it, all that is synced below could vanish.
         let parent = dir.canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned));
@@ -93,16 +98,7 @@ impl LocalStorage {
     /// # Errors
     /// [`StorageError`] if the directory cannot be read.
     pub fn open_to_read(dir: &Path) -> Result<Self, StorageError> {
-        let mut storage = Self {
-            dir: dir.to_owned(),
-            files: Arc::new(HostFiles),
-            savepoint: None,
-            lock: None,
-            is_owner: false,
-            compression: Compression::default(),
-            inline_bytes_max: INLINE_BYTES_MAX,
-            owner: 0,
-        };
+        let mut storage = Self { is_owner: false, ..Self::over(dir, Arc::new(HostFiles)) };
         storage.list(dir)?;
         if storage.exists(&dir.join(MANIFEST))? {
             let bytes = storage.read(&dir.join(MANIFEST), MANIFEST_BYTES_MAX)?;
@@ -116,16 +112,7 @@ impl LocalStorage {
     /// Uses a directory of other files than the host's. It is empty or was used so before.
     #[cfg(test)]
     pub(super) fn with_files(dir: &Path, files: Arc<dyn Files>) -> Result<Self, StorageError> {
-        let storage = Self {
-            dir: dir.to_owned(),
-            files,
-            savepoint: None,
-            lock: None,
-            is_owner: true,
-            compression: Compression::default(),
-            inline_bytes_max: INLINE_BYTES_MAX,
-            owner: 0,
-        };
+        let storage = Self::over(dir, files);
         storage.prepare()?;
         Ok(storage)
     }

@@ -247,10 +247,10 @@ impl Dealing<'_> {
         else {
             return Ok(());
         };
+        let declared = descriptor.tables();
         for table in self.manifest.state.tables().keys().filter(|table| table.operator == old.id) {
             let what = format!("slot \"{}\" of \"{}\"", table.slot, old.id);
             let was = slots.iter().find(|slot| slot.name == table.slot);
-            let declared = descriptor.tables();
             let is = declared.iter().find(|slot| slot.name == table.slot);
             let (Some(was), Some(is)) = (was, is) else {
                 return self.refuse(format!("{what} has state in it and is not declared"));
