@@ -61,6 +61,7 @@ mod state;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod testing;
 mod text;
+mod timer_tags;
 mod timers;
 #[cfg(target_arch = "wasm32")]
 #[doc(hidden)]
