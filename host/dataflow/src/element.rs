@@ -33,6 +33,12 @@ pub enum StreamElement {
 }
 
 impl StreamElement {
+    /// Whether it may take the place of the element before it in a channel, because it says all that one does: of a watermark,
+    /// a later one, unless that says that its sender has ended and not how far it came.
+    pub fn replaces(&self, last: &Self) -> bool {
+        matches!((last, self), (Self::Watermark(_), Self::Watermark(watermark)) if *watermark != Watermark::MAX)
+    }
+
     /// Whether it is a control element: always accepted by a channel, whatever its fill.
     pub fn is_control(&self) -> bool {
         !matches!(self, Self::Records(_))
