@@ -14,6 +14,8 @@ pub(super) struct Key<'k, A: Contents> {
     core: &'k Core<A>,
     pub(super) shape: &'k Shape,
     pub(super) state: KeyWindows<A::Accumulator>,
+    /// When the pending timer of the windows is due.
+    pub(super) timer: Option<i64>,
     is_new: bool,
 }
 
@@ -21,7 +23,8 @@ impl<'k, A: Contents> Key<'k, A> {
     /// Takes the state out of its cell.
     pub(super) fn take(core: &'k Core<A>, shape: &'k Shape, cx: &mut Context<'_>) -> Result<Self, Error> {
         let state = core.state.modify(cx, Option::take)?;
-        Ok(Self { core, shape, is_new: state.is_none(), state: state.unwrap_or_default() })
+        let timer = state.as_ref().map(|state| state.timer);
+        Ok(Self { core, shape, is_new: state.is_none(), state: state.unwrap_or_default(), timer })
     }
 
     /// Puts it back. With the last pane, all timers go.
@@ -42,6 +45,9 @@ impl<'k, A: Contents> Key<'k, A> {
         if is_empty {
             self.core.state.delete(cx);
         } else {
+            // With a window there is a timer.
+            self.state.timer = self.timer.unwrap_or(i64::MAX);
+            self.state.compact();
             self.core.state.set(cx, self.state);
         }
         is_empty
@@ -60,7 +66,7 @@ impl<'k, A: Contents> Key<'k, A> {
         let pane = self.core.panes.get(cx, &last)?;
         if pane.is_some() {
             self.core.panes.remove(cx, &last)?;
-            self.state.spilled -= 1;
+            self.state.set_spilled(self.state.spilled().saturating_sub(1));
         }
         Ok(pane)
     }
@@ -79,7 +85,7 @@ impl<'k, A: Contents> Key<'k, A> {
     }
 
     fn spill(&mut self, cx: &mut Context<'_>, pane: Pane<A::Accumulator>) -> Result<(), Error> {
-        self.state.spilled += 1;
+        self.state.set_spilled(self.state.spilled() + 1);
         self.core.panes.put(cx, &pane.span.last(), pane)
     }
 
@@ -106,7 +112,7 @@ impl<'k, A: Contents> Key<'k, A> {
         cx: &mut Context<'_>,
         wanted: impl Fn(Span) -> bool,
     ) -> Result<Option<Pane<A::Accumulator>>, Error> {
-        if self.state.spilled > 0 {
+        if self.state.spilled() > 0 {
             return match self.oldest(cx, i64::MIN)? {
                 Some(oldest) if wanted(oldest) => self.unspill(cx, oldest.last()),
                 _ => Ok(None),
@@ -155,21 +161,21 @@ impl<'k, A: Contents> Key<'k, A> {
 
     /// Nothing of what is at hand has something new since windows fired early at an interval.
     pub(super) fn make_stale(&mut self, cx: &mut Context<'_>) -> Result<(), Error> {
-        if self.state.spilled > 0 {
-            let fresh = self.spilled(cx, i64::MIN).filter(|pane| pane.as_ref().map_or(true, |pane| pane.fresh));
+        if self.state.spilled() > 0 {
+            let fresh = self.spilled(cx, i64::MIN).filter(|pane| pane.as_ref().map_or(true, |pane| pane.is_fresh()));
             for mut pane in fresh.collect::<Result<Vec<_>, _>>()? {
-                pane.fresh = false;
+                pane.set_fresh(false);
                 self.core.panes.put(cx, &pane.span.last(), pane)?;
             }
         }
-        self.state.iter_mut().for_each(|pane| pane.fresh = false);
+        self.state.iter_mut().for_each(|pane| pane.set_fresh(false));
         Ok(())
     }
 
     /// Sees to it that the windows' timer is due no later than when something happens at a time of their clock.
     pub(super) fn wake_by(&mut self, cx: &Context<'_>, event: i64) {
         let due = self.due(event);
-        if self.state.timer.is_none_or(|pending| due < pending) {
+        if self.timer.is_none_or(|pending| due < pending) {
             self.move_timer(cx, Some(due));
         }
     }
@@ -199,7 +205,7 @@ impl<'k, A: Contents> Key<'k, A> {
 
     fn move_timer(&mut self, cx: &Context<'_>, due: Option<i64>) {
         let timers = self.core.timers(self.shape.clock);
-        let before = std::mem::replace(&mut self.state.timer, due);
+        let before = std::mem::replace(&mut self.timer, due);
         if before != due {
             before.into_iter().for_each(|before| timers.delete(cx, before, WINDOWS));
             due.into_iter().for_each(|due| timers.set(cx, due, WINDOWS));
@@ -209,11 +215,11 @@ impl<'k, A: Contents> Key<'k, A> {
     pub(super) fn move_early(&mut self, cx: &Context<'_>, due: Option<i64>) {
         let Some((domain, _)) = self.shape.early_time else {
             // What an earlier configuration set fires, and does nothing.
-            self.state.early = None;
+            self.state.set_early(None);
             return;
         };
         let timers = self.core.timers(domain);
-        let before = std::mem::replace(&mut self.state.early, due);
+        let before = self.state.set_early(due);
         if before != due {
             before.into_iter().for_each(|before| timers.delete(cx, before, EARLY));
             due.into_iter().for_each(|due| timers.set(cx, due, EARLY));
