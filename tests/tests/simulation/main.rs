@@ -12,6 +12,7 @@ mod seeds;
 mod state;
 mod takeover;
 mod timers;
+mod windows;
 
 use std::collections::BTreeMap;
 

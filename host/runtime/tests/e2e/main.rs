@@ -26,3 +26,4 @@ mod storage;
 mod stored;
 mod timers;
 mod toolchain;
+mod windows;
