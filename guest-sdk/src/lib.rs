@@ -54,6 +54,7 @@ pub mod log;
 pub mod metrics;
 mod operator;
 mod output;
+pub mod patterns;
 pub mod reads;
 mod runner;
 mod schema;
