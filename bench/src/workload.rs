@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use cofferdam::connector::{
-    ByteSize, ConnectorPlace, Distribution, GeneratorOptions, HumanDuration, KeyFormat, Shape, SourceOptions, blackhole_sink, generator_source,
+    ByteSize, ConnectorPlace, Distribution, GeneratorOptions, HumanDuration, KeyFormat, Shape, SourceOptions, blackhole_sink,
+    generator_source,
 };
 use cofferdam::execution::{JobDefinition, NodeParts, StateBackend};
 use cofferdam_dataflow::checkpoint::config::CheckpointConfig;
@@ -168,7 +169,7 @@ fn timed_job(
     operators: Vec<(&str, Arc<dyn GuestFactory>)>,
     sink: Arc<dyn SinkFactory>,
 ) -> Result<JobDefinition> {
-    let watermarks = Some(WatermarkStrategy { out_of_orderness_ms: 0 });
+    let watermarks = Some(WatermarkStrategy::out_of_orderness(0));
     chain(setting, NodeParts::Source { factory: source, watermarks }, operators, sink)
 }
 

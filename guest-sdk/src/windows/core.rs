@@ -6,7 +6,7 @@ use super::fired::{Added, Fired, Firing, Window};
 use super::key::Key;
 use super::pane::{KeyWindows, Pane};
 use super::settings::Windowing;
-use super::shape::{Aligned, Kind, Shape, Span, next_multiple};
+use super::shape::{Aligned, Kind, Shape, Span};
 use super::{AT_HAND_MAX, Contents, EARLY, END, WINDOWS};
 use crate::context::Context;
 use crate::declare::{Declare, TimeDomain};
@@ -53,7 +53,7 @@ pub(super) struct Now {
     /// That of the record, by the windows' clock.
     pub(super) time: i64,
     /// Nothing at or before it is expected any more.
-    done: Option<i64>,
+    pub(super) done: Option<i64>,
 }
 
 /// What came of trying to add where the window is at hand and nothing fires.
@@ -192,38 +192,15 @@ impl<A: Contents> Core<A> {
             return Ok(Outcome::of(Added::Late, 0));
         }
         let mut key = Key::take(self, shape, cx)?;
-        let mut pane = match shape.kind {
-            Kind::Session { .. } => {
-                let found = key.take_overlapping(cx, span)?;
-                let joined = found.iter().fold(span, |joined, pane| joined.joined(pane.span));
-                if shape.is_forgotten(joined, now.done) {
-                    for pane in found {
-                        key.put_pane(cx, pane)?;
-                    }
-                    key.store(cx);
-                    return Ok(Outcome::of(Added::Late, 0));
-                }
-                merged::<A>(joined, found)
-            }
-            Kind::Aligned(_) | Kind::Global { .. } => key.take_pane(cx, span.last())?.unwrap_or_else(|| Pane::new(span)),
+        let Some(mut pane) = key.take_for(cx, span, now.done)? else {
+            key.store(cx);
+            return Ok(Outcome::of(Added::Late, 0));
         };
         let sequence = pane.records;
         pane.records += 1;
         A::add(&mut pane.accumulator, input);
         let span = pane.span;
-        if let Some((domain, interval)) = shape.early_time
-            && let Some(last) = shape.next_last(span, now.done).map(|_| shape.final_last(span))
-        {
-            pane.set_fresh(true);
-            let from = match domain {
-                TimeDomain::EventTime => now.done.map_or(now.time, |done| done.max(now.time)),
-                TimeDomain::ProcessingTime => cx.processing_time_ms(),
-            };
-            let due = next_multiple(from, interval);
-            if key.state.early().is_none_or(|pending| due < pending) && (domain != shape.clock || due < last) {
-                key.move_early(cx, Some(due));
-            }
-        }
+        key.arm_early(cx, &mut pane, now);
         let mut outcome = Outcome::of(Added::InTime, sequence);
         match &shape.kind {
             Kind::Aligned(aligned) if aligned.slides() => {

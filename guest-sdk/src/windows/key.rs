@@ -1,9 +1,9 @@
 //! The windows of the current key, taken out of its state while something happens to them: panes here and in the map as one
 //! ordered row, and the timers that go with them.
 
-use super::core::Core;
+use super::core::{Core, Now, merged};
 use super::pane::{KeyWindows, Pane};
-use super::shape::{Shape, Span};
+use super::shape::{Kind, Shape, Span, next_multiple};
 use super::{Contents, EARLY, END, WINDOWS};
 use crate::context::Context;
 use crate::declare::TimeDomain;
@@ -106,6 +106,28 @@ impl<'k, A: Contents> Key<'k, A> {
         Ok(taken)
     }
 
+    /// Takes the pane out that a record of a span goes to: a new one if there is none, and one made of all sessions that the
+    /// record joins. `None`, and nothing changed, if even those are forgotten.
+    pub(super) fn take_for(
+        &mut self,
+        cx: &mut Context<'_>,
+        span: Span,
+        done: Option<i64>,
+    ) -> Result<Option<Pane<A::Accumulator>>, Error> {
+        if !matches!(self.shape.kind, Kind::Session { .. }) {
+            return Ok(Some(self.take_pane(cx, span.last())?.unwrap_or_else(|| Pane::new(span))));
+        }
+        let found = self.take_overlapping(cx, span)?;
+        let joined = found.iter().fold(span, |joined, pane| joined.joined(pane.span));
+        if !self.shape.is_forgotten(joined, done) {
+            return Ok(Some(merged::<A>(joined, found)));
+        }
+        for pane in found {
+            self.put_pane(cx, pane)?;
+        }
+        Ok(None)
+    }
+
     /// Takes the oldest pane out, if `wanted` says so.
     pub(super) fn take_oldest(
         &mut self,
@@ -157,6 +179,26 @@ impl<'k, A: Contents> Key<'k, A> {
         last: i64,
     ) -> impl Iterator<Item = Result<Pane<A::Accumulator>, Error>> + use<'c, 'k, A> {
         self.core.panes.scan_from(cx, &last).map(|entry| entry.map(|(_, pane)| pane))
+    }
+
+    /// A record has come to a pane: if it has windows that have not ended, they fire at the next multiple of the interval of
+    /// early firings.
+    pub(super) fn arm_early(&mut self, cx: &Context<'_>, pane: &mut Pane<A::Accumulator>, now: Now) {
+        let Some((domain, interval)) = self.shape.early_time else { return };
+        if self.shape.next_last(pane.span, now.done).is_none() {
+            return;
+        }
+        pane.set_fresh(true);
+        let from = match domain {
+            TimeDomain::EventTime => now.done.map_or(now.time, |done| done.max(now.time)),
+            TimeDomain::ProcessingTime => cx.processing_time_ms(),
+        };
+        let due = next_multiple(from, interval);
+        // By their own clock, windows end before a multiple that comes after them.
+        let comes = domain != self.shape.clock || due < self.shape.final_last(pane.span);
+        if comes && self.state.early().is_none_or(|pending| due < pending) {
+            self.move_early(cx, Some(due));
+        }
     }
 
     /// Nothing of what is at hand has something new since windows fired early at an interval.

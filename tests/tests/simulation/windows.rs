@@ -9,7 +9,8 @@ use cofferdam_dataflow::guest::FaultClass;
 use cofferdam_dataflow::job::master::JobEnd;
 use cofferdam_dataflow::subtask::WatermarkStrategy;
 use cofferdam_guest::prelude::{
-    Aggregate, Context, Declare, Error, Fired, FiredRecords, InstanceInfo, Operator, Record, RecordWindows, Timer, Windowing, Windows,
+    Aggregate, Context, Declare, Error, Fired, FiredRecords, InstanceInfo, Operator, Record, RecordWindows, Timer, Windowing,
+    Windows,
 };
 use cofferdam_tests::native::NativeFactory;
 use cofferdam_tests::simulation::{
@@ -74,7 +75,7 @@ impl Query {
 
     fn graph(&self, world: &World, faults: &GuestFaults, parallelism: u32) -> Graph {
         let source = SplitsSource::new(world, vec![("records".into(), self.records())], 40, 100);
-        let strategy = WatermarkStrategy { out_of_orderness_ms: 60_000 };
+        let strategy = WatermarkStrategy::out_of_orderness(60_000);
         let mut graph = Graph::every_ms(30).timed_source("records", 1, source, Some(strategy));
         let mut last = "records";
         for name in self.operators {
@@ -212,7 +213,7 @@ fn numbers(world: &World) -> SplitsSource {
 fn sums(world: &World, faults: &GuestFaults, config: &str, parallelism: u32) -> Graph {
     let operator = FaultyFactory::new(Arc::new(NativeFactory::<Sums>::new(config)), faults.clone());
     Graph::every_ms(40)
-        .timed_source("numbers", 1, numbers(world), Some(WatermarkStrategy { out_of_orderness_ms: 1 }))
+        .timed_source("numbers", 1, numbers(world), Some(WatermarkStrategy::out_of_orderness(1)))
         .operator("sums", parallelism, operator, &[("numbers", 0)])
         .sink("out", 1, SimSink::new(world, "out", SinkKind::Transactional), "sums")
 }
@@ -236,7 +237,8 @@ fn sums_of_windows_are_exact_through_a_trap_and_a_kill() {
                     let (world, faults) = (simulation.world.clone(), GuestFaults::default());
                     world.gate([("numbers", 330)]);
                     simulation.start(&sums(&world, &faults, &config, parallelism));
-                    simulation.run_until(|simulation| simulation.world.reads("numbers") >= 330 && !simulation.completed().is_empty());
+                    simulation
+                        .run_until(|simulation| simulation.world.reads("numbers") >= 330 && !simulation.completed().is_empty());
                     faults.add(When::Call(1), 1, FaultClass::Guest);
                     world.gate([("numbers", 666)]);
                     simulation.run_until(|simulation| simulation.world.reads("numbers") >= 666 && simulation.restarts() == 1);

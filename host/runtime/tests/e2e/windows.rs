@@ -21,28 +21,33 @@ fn normal(row: &str) -> String {
     row.to_string()
 }
 
+/// Each query's pipeline, and the name of its expected rows.
+const QUERIES: [(&str, &str); 4] = [
+    ("hourly", "hourly_by_event_type"),
+    ("join", "windowed_inner_join"),
+    ("sessions", "session_window"),
+    ("sliding", "sliding_window_end"),
+];
+
 #[test]
-fn queries_have_the_published_rows() {
-    let stage = Stage::new();
-    stage.components(&["window-queries"]);
-    for input in ["cars.json", "impulse.json"] {
-        stage.write(input, example(&format!("window-queries/{input}")));
-    }
-    let queries = [
-        ("hourly", "hourly_by_event_type"),
-        ("join", "windowed_inner_join"),
-        ("sessions", "session_window"),
-        ("sliding", "sliding_window_end"),
-    ];
-    for (query, expected) in queries {
-        let pipeline = example(&format!("window-queries/{query}.toml"));
-        stage.write("pipeline.toml", pipeline.replace("component = \"queries\"", "component = \"window-queries.wasm\""));
-        stage.run(&[]).ended("finished");
-        let mut found: Vec<_> = rows(&stage.path(&format!("out/{query}"))).iter().map(|row| normal(row)).collect();
-        let mut expected: Vec<_> = example(&format!("window-queries/expected/{expected}.json")).lines().map(normal).collect();
-        found.sort();
-        expected.sort();
-        assert_eq!(found, expected, "{query}");
+fn queries_have_the_published_rows_over_both_backends() {
+    for backend in ["memory", "disk"] {
+        let stage = Stage::new();
+        stage.components(&["window-queries"]);
+        for input in ["cars.json", "impulse.json"] {
+            stage.write(input, example(&format!("window-queries/{input}")));
+        }
+        for (query, expected) in QUERIES {
+            let pipeline = example(&format!("window-queries/{query}.toml"));
+            let pipeline = pipeline.replace("component = \"queries\"", "component = \"window-queries.wasm\"");
+            stage.write("pipeline.toml", format!("{pipeline}\n[state]\nbackend = \"{backend}\"\n"));
+            stage.run(&[]).ended("finished");
+            let mut found: Vec<_> = rows(&stage.path(&format!("out/{query}"))).iter().map(|row| normal(row)).collect();
+            let mut expected: Vec<_> = example(&format!("window-queries/expected/{expected}.json")).lines().map(normal).collect();
+            found.sort();
+            expected.sort();
+            assert_eq!(found, expected, "{query}, state in {backend}");
+        }
     }
 }
 
