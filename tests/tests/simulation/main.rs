@@ -13,6 +13,7 @@ mod seeds;
 mod state;
 mod takeover;
 mod timers;
+mod windows;
 
 use std::collections::BTreeMap;
 

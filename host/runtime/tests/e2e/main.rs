@@ -27,3 +27,4 @@ mod storage;
 mod stored;
 mod timers;
 mod toolchain;
+mod windows;
