@@ -204,17 +204,17 @@ impl<'a, P: HasRecord> Context<'a, P> {
         self.at = at;
     }
 
-    /// Does something as if the record had this event time: what is emitted meanwhile has it.
-    pub(crate) fn at_time<R>(&mut self, time: i64, act: impl FnOnce(&mut Self) -> R) -> R {
-        let before = self.at.time.replace(time);
-        let done = act(self);
-        self.at.time = before;
-        done
-    }
-
     /// What answers reads of state.
     pub(crate) fn reads(&self) -> &'a Reads<'a> {
         self.reads.expect("a call with records is given what answers reads")
+    }
+
+    /// Runs `act` with another event time for what is emitted.
+    pub(crate) fn at_time<R>(&mut self, time: Option<i64>, act: impl FnOnce(&mut Self) -> R) -> R {
+        let before = std::mem::replace(&mut self.at.time, time);
+        let result = act(self);
+        self.at.time = before;
+        result
     }
 
     /// Returns the record's event time in milliseconds since the Unix epoch, if it has one.

@@ -187,11 +187,11 @@ where
                 None => true,
                 Some(first) if due[LEFT] == Some(first) => forget(&self.left, cx, &mut left, |kept, cx| {
                     let tell = self.outer.left && !kept.1;
-                    if tell { cx.at_time(first, |cx| each(Joined::Left(&kept.0), cx)) } else { Ok(()) }
+                    if tell { cx.at_time(Some(first), |cx| each(Joined::Left(&kept.0), cx)) } else { Ok(()) }
                 })?,
                 Some(first) => forget(&self.right, cx, &mut right, |kept, cx| {
                     let tell = self.outer.right && !kept.1;
-                    if tell { cx.at_time(first, |cx| each(Joined::Right(&kept.0), cx)) } else { Ok(()) }
+                    if tell { cx.at_time(Some(first), |cx| each(Joined::Right(&kept.0), cx)) } else { Ok(()) }
                 })?,
             };
             if is_done {

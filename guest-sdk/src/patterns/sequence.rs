@@ -202,12 +202,12 @@ impl<E: Clone + Serialize + DeserializeOwned + 'static> Sequence<E> {
             {
                 let Some((place, late)) = begun.pop_first() else { break [event, None] };
                 self.begun.remove(cx, &place)?;
-                cx.at_time(deadline, |cx| each(Found::TimedOut(&late.events), cx))?;
+                cx.at_time(Some(deadline), |cx| each(Found::TimedOut(&late.events), cx))?;
                 continue;
             }
             let Some((place, event)) = front.pop() else { break [event, deadline] };
             self.events.remove(cx, &place)?;
-            cx.at_time(place.0, |cx| self.step(steps, &mut begun, (place, event), cx, &mut each))?;
+            cx.at_time(Some(place.0), |cx| self.step(steps, &mut begun, (place, event), cx, &mut each))?;
         };
         for (place, begun) in begun.into_iter().filter(|(_, begun)| begun.is_changed) {
             self.begun.put(cx, &place, begun.events)?;

@@ -115,7 +115,7 @@ impl Silence {
         let over = busy.spans.partition_point(|span| span.last_ms.saturating_add(limit) <= until);
         for span in busy.spans.drain(..over) {
             match self.domain {
-                TimeDomain::EventTime => cx.at_time(span.last_ms.saturating_add(limit), |cx| each(span, cx))?,
+                TimeDomain::EventTime => cx.at_time(Some(span.last_ms.saturating_add(limit)), |cx| each(span, cx))?,
                 TimeDomain::ProcessingTime => each(span, cx)?,
             }
         }

@@ -60,7 +60,7 @@ impl<T: Clone + Serialize + DeserializeOwned + 'static> Sorter<T> {
         let mut front = Front::load(&self.events, cx, |time| time <= until)?;
         while let Some((place, event)) = front.pop() {
             self.events.remove(cx, &place)?;
-            cx.at_time(place.0, |cx| each(event, cx))?;
+            cx.at_time(Some(place.0), |cx| each(event, cx))?;
         }
         self.alarm.settle(cx, timer, [front.time(), None])?;
         Ok(true)

@@ -22,8 +22,10 @@ pub enum StreamElement {
     Records(Batch),
     /// Event time has advanced.
     Watermark(Watermark),
-    /// The sender has nothing for now and does not hold event time back until it speaks again.
+    /// The sender has nothing for now, and does not hold event time back until it says that it is active.
     Idle,
+    /// The sender has something again. Comes before what it has.
+    Active,
     /// A checkpoint's cut.
     Barrier(Barrier),
     /// The last element of a channel.

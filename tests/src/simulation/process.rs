@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cofferdam::execution::JobDefinition;
 use cofferdam::execution::parts::{
-    AttemptParts, Done, Io, SnapshotKey, Splits, Work, Writer, WriterMessage, Written, failure_of,
+    AlignmentGroups, AttemptParts, Done, Io, SnapshotKey, Splits, Work, Writer, WriterMessage, Written, failure_of,
 };
 use cofferdam_dataflow::checkpoint::coordinator::CheckpointCommand;
 use cofferdam_dataflow::checkpoint::restore::RestorePlan;
@@ -431,6 +431,7 @@ impl Process {
             restore: restore.map(|restore| *restore),
             splits,
             seed: self.seed ^ attempt.0,
+            alignment: AlignmentGroups::of(&definition),
             definition,
         };
         self.running = Some(Running { parts, slots, channels, cancelled: false });

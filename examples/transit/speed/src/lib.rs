@@ -1,6 +1,8 @@
 //! The average speed of each vehicle, every five seconds, from positions as buses and trams send them. Positions that lack
 //! their place or their speed are dropped and counted.
 
+use std::time::Duration;
+
 use cofferdam_guest::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    window_ms: i64,
+    window_ms: u64,
 }
 
 impl Default for Config {
@@ -37,10 +39,34 @@ struct Position {
 /// What a window has so far. Speeds are whole millimetres a second: unlike those of floats, their sum does not depend on the order
 /// in which they come.
 #[derive(Clone, Default, Serialize, Deserialize)]
-struct Speeds {
+pub struct Speeds {
     sum: i64,
     count: u32,
     line: String,
+}
+
+/// How the speeds of a window become one.
+pub struct Average;
+
+impl Aggregate for Average {
+    type Input = (i64, String);
+    type Accumulator = Speeds;
+    type Output = Speeds;
+
+    fn add(speeds: &mut Speeds, (speed, line): (i64, String)) {
+        Self::merge(speeds, Speeds { sum: speed, count: 1, line });
+    }
+
+    fn result(speeds: &Speeds) -> Speeds {
+        speeds.clone()
+    }
+
+    fn merge(speeds: &mut Speeds, other: Speeds) {
+        speeds.sum += other.sum;
+        speeds.count += other.count;
+        // The line of a vehicle may change: the greatest name, so that the order does not matter.
+        speeds.line = std::mem::take(&mut speeds.line).max(other.line);
+    }
 }
 
 /// An output line.
@@ -55,11 +81,17 @@ struct Row<'a> {
 
 /// The operator.
 pub struct Speed {
-    /// By the window's last millisecond.
-    windows: Map<i64, Speeds>,
-    ends: Timers,
+    windows: Windows<Average>,
     late: OutputPort,
-    window_ms: i64,
+}
+
+impl Speed {
+    fn emit(fired: Fired<Speeds>, cx: &mut Context<'_>) -> Result<(), Error> {
+        let Speeds { sum, count, line } = fired.result;
+        let (start, mm_per_s) = (fired.window.start_ms(), sum / i64::from(count.max(1)));
+        let row = Row { vehicle: cx.key_text()?, line: &line, start, positions: count, mm_per_s };
+        cx.out().keep_key().send_json(&row)
+    }
 }
 
 impl Operator for Speed {
@@ -68,15 +100,11 @@ impl Operator for Speed {
     fn declare(declare: &mut Declare) -> Self {
         declare.output("speeds");
         let late = declare.output("late");
-        Speed { windows: declare.map("windows"), ends: declare.event_timers(), late, window_ms: 0 }
+        Speed { windows: declare.windows("windows"), late }
     }
 
     fn configure(&mut self, config: Config, _: &InstanceInfo) -> Result<(), Error> {
-        if !(1..=86_400_000).contains(&config.window_ms) {
-            return Err(Error::permanent("`window_ms` must be a day at most, and more than nothing"));
-        }
-        self.window_ms = config.window_ms;
-        Ok(())
+        self.windows.configure(&Windowing::tumbling(Duration::from_millis(config.window_ms)))
     }
 
     fn process(&mut self, record: Record<'_>, cx: &mut Context<'_>) -> Result<(), Error> {
@@ -84,32 +112,13 @@ impl Operator for Speed {
             metrics::add("incomplete", 1);
             return Ok(());
         };
-        let at = cx.event_time_ms().ok_or_else(|| Error::permanent("a position has no time"))?;
-        let last = at.saturating_add(self.window_ms - 1 - at.rem_euclid(self.window_ms));
-        if cx.watermark_ms().is_some_and(|watermark| last <= watermark) {
-            return cx.out_to(self.late).keep_key().send_bytes(record.bytes());
-        }
         // No vehicle is faster than that.
         let speed = (speed.clamp(-1_000.0, 1_000.0) * 1_000.0).round() as i64;
-        self.windows.update(cx, &last, |speeds| {
-            speeds.sum += speed;
-            speeds.count += 1;
-            // The line of a vehicle may change: the greatest name, so that the order does not matter.
-            speeds.line = desi.max(std::mem::take(&mut speeds.line));
-        })?;
-        self.ends.set(cx, last);
-        Ok(())
+        self.windows.add(cx, (speed, desi), Self::emit)?.or_send(self.late, record, cx)
     }
 
     fn on_timer(&mut self, timer: Timer, cx: &mut Context<'_>) -> Result<(), Error> {
-        let last = timer.time_ms();
-        if let Some(Speeds { sum, count, line }) = self.windows.get(cx, &last)? {
-            self.windows.remove(cx, &last)?;
-            let start = last.saturating_sub(self.window_ms - 1);
-            let mm_per_s = sum / i64::from(count.max(1));
-            let row = Row { vehicle: cx.key_text()?, line: &line, start, positions: count, mm_per_s };
-            cx.out().keep_key().send_json(&row)?;
-        }
+        self.windows.on_timer(timer, cx, Self::emit)?;
         Ok(())
     }
 }

@@ -257,7 +257,7 @@ impl World {
                 StreamElement::Watermark(watermark) => seen.push(format!("w {}", watermark.0.0)),
                 StreamElement::Barrier(barrier) => seen.push(format!("barrier {}", barrier.checkpoint.0)),
                 StreamElement::EndOfInput => seen.push("end".into()),
-                StreamElement::Idle => {}
+                StreamElement::Idle | StreamElement::Active => {}
             }
         }
         seen

@@ -11,6 +11,7 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use cofferdam_dataflow::element::StreamElement;
+use cofferdam_dataflow::time::Watermark;
 
 /// Bytes of records in one channel, at most, unless a single batch is larger.
 const CREDIT_BYTES: usize = 1 << 20;
@@ -79,8 +80,10 @@ impl Channel {
         queue.bytes += bytes;
         let was_empty = queue.elements.is_empty();
         match (queue.elements.back_mut(), &element) {
-            // The newer one says all that the older one did.
-            (Some(last @ StreamElement::Watermark(_)), StreamElement::Watermark(_)) => *last = element,
+            // The newer one says all that the older one did, unless it says that its sender has ended.
+            (Some(last @ StreamElement::Watermark(_)), StreamElement::Watermark(watermark)) if *watermark != Watermark::MAX => {
+                *last = element;
+            }
             _ => queue.elements.push_back(element),
         }
         drop(queue);
@@ -125,7 +128,7 @@ mod tests {
     use cofferdam_dataflow::batch::Batch;
     use cofferdam_dataflow::element::Barrier;
     use cofferdam_dataflow::ids::CheckpointId;
-    use cofferdam_dataflow::time::{EventTime, Watermark};
+    use cofferdam_dataflow::time::EventTime;
 
     use super::*;
 
@@ -153,7 +156,9 @@ mod tests {
         for ms in 0..10 {
             channel.push(StreamElement::Watermark(Watermark(EventTime(ms)))).unwrap();
         }
+        channel.push(StreamElement::Watermark(Watermark::MAX)).unwrap();
         assert_eq!(channel.pop(), Some(StreamElement::Watermark(Watermark(EventTime(9)))));
+        assert_eq!(channel.pop(), Some(StreamElement::Watermark(Watermark::MAX)), "the end says less than how far it came");
         assert!(channel.is_empty());
     }
 

@@ -9,6 +9,7 @@ mod io;
 mod job;
 mod snapshot_writer;
 mod stores;
+mod times;
 mod worker;
 
 pub use definition::{JobDefinition, NodeParts, StateBackend};
@@ -18,7 +19,7 @@ pub use stores::delete_all as delete_stores;
 /// The executor's parts that hold no thread, for those who schedule them in another way: the simulator.
 #[doc(hidden)]
 pub mod parts {
-    pub use super::build::{AttemptParts, Splits, discover};
+    pub use super::build::{AlignmentGroups, AttemptParts, Splits, discover};
     pub use super::io::{Done, Io, Work};
     pub use super::job::failure_of;
     pub use super::snapshot_writer::{SnapshotKey, Writer, WriterMessage, Written};

@@ -5,6 +5,7 @@
 
 mod bootstrap;
 mod disk;
+mod event_time;
 mod faults;
 mod guest_faults;
 mod input;
