@@ -25,9 +25,10 @@ pub enum Seen {
 
 /// Tells the first record of each id from its repetitions, by event time.
 ///
-/// A record is a repetition if a first one of its id has an event time less than the time to live away from its own, earlier
-/// or later; else it is a first one itself. Which one is the first is decided by the order in which they come. Ids belong to the current key, and are
-/// forgotten when the watermark shows that no repetition can come any more. For repetitions by the host's clock see [`RecentlySeen`].
+/// A record is a repetition if a first one of its id has an event time less than the time to live away from its own, earlier or
+/// later; else it is a first one itself. Which one is the first is decided by the order in which they come. Ids belong to the
+/// current key, and are forgotten when the watermark shows that no repetition can come any more. For repetitions by the host's
+/// clock see [`RecentlySeen`].
 pub struct Dedup<K> {
     name: String,
     alarm: Alarm,

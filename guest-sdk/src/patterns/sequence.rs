@@ -67,12 +67,13 @@ pub enum Found<'s, E> {
     TimedOut(&'s [Timed<E>]),
 }
 
-/// Finds sequences among the events of each key, in the order of their event times; those of one time in the order in which they
-/// came.
+/// Finds sequences among the events of each key, in the order of their event times; those of one time in the order in which
+/// they came.
 ///
-/// Events are held until the watermark has passed them. Each event that begins a sequence begins one of its own, and one event may
-/// go on with several; each takes the first event that fits, and that one only. All sequences of a key that are not complete are read when
-/// one of its events is handled: their number is that of the beginnings within the time that a sequence has.
+/// Events are held until the watermark has passed them. Each event that begins a sequence begins one of its own, and one event
+/// may go on with several; each takes the first event that fits, and that one only. All sequences of a key that are not
+/// complete are read when one of its events is handled: their number is that of the beginnings within the time that a sequence
+/// has.
 ///
 /// ```
 /// # use cofferdam_guest::patterns::{Found, Sequence, Steps};
@@ -122,7 +123,8 @@ pub struct Sequence<E> {
 const EVENTS: usize = 0;
 
 impl Declare {
-    /// Declares a sequence; [`Sequence::of`] says what it is made of. Its state is in the slots `name`, `name-begun` and `name-due`.
+    /// Declares a sequence; [`Sequence::of`] says what it is made of. Its state is in the slots `name`, `name-begun` and
+    /// `name-due`.
     pub fn sequence<E: Clone + Serialize + DeserializeOwned + 'static>(&mut self, name: &str) -> Sequence<E> {
         Sequence {
             name: name.into(),
@@ -175,9 +177,9 @@ impl<E: Clone + Serialize + DeserializeOwned + 'static> Sequence<E> {
         Ok(None)
     }
 
-    /// Handles a timer, if it is this part's: passes the sequences that are complete, and those that cannot become so in time any
-    /// more, to `each`. In there, the context has the time of the last event, or that until which there was time. Returns whether
-    /// it was.
+    /// Handles a timer, if it is this part's: passes the sequences that are complete, and those that cannot become so in time
+    /// any more, to `each`. In there, the context has the time of the last event, or that until which there was time. Returns
+    /// whether it was.
     ///
     /// # Errors
     /// That of `each`; or a permanent error if no steps are set, or if stored state does not decode.

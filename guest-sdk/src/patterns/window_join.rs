@@ -17,8 +17,8 @@ use crate::timers::Timer;
 /// left record of a window goes with each right one of the same key.
 ///
 /// A window is told of when the watermark has passed its last millisecond, with that time: the left records in the order of
-/// their event times, with each of them the right ones in theirs. A record is late if its window has been told of; until then it
-/// counts, even at or before the watermark.
+/// their event times, with each of them the right ones in theirs. A record is late if its window has been told of; until then
+/// it counts, even at or before the watermark.
 ///
 /// One call tells of all pairs of a key in a window, so they must fit its limits; the right records are all in memory
 /// meanwhile: let the right input be the one with fewer.
@@ -156,7 +156,8 @@ where
         Ok(Some((last_ms, time, number)))
     }
 
-    /// Handles a timer, if it is this part's: passes what its window comes to to `each`, and forgets it. Returns whether it was.
+    /// Handles a timer, if it is this part's: passes what its window comes to to `each`, and forgets it. Returns whether it
+    /// was.
     ///
     /// # Errors
     /// That of `each`; or a permanent error if stored state does not decode.

@@ -1,7 +1,7 @@
 //! Keeps the balance of each account, and tells when one falls below nothing.
 //!
-//! Entries come from several places and in any order; they are booked in the order of their times, so that it does not depend on
-//! luck when an account is overdrawn.
+//! Entries come from several places and in any order; they are booked in the order of their times, so that it does not depend
+//! on luck when an account is overdrawn.
 
 use cofferdam_guest::patterns::Sorter;
 use cofferdam_guest::prelude::*;

@@ -1,7 +1,9 @@
-//! Works out orders in another currency by the rate that held at the order's time, from a table that comes in beside the orders.
+//! Works out orders in another currency by the rate that held at the order's time, from a table that comes in beside the
+//! orders.
 //!
-//! Orders and rates come from two sources, and nothing orders one after the other. An order is held until the watermark, which is that of
-//! both inputs, has passed it: then all rates of its time have come, and the result does not depend on what came first.
+//! Orders and rates come from two sources, and nothing orders one after the other. An order is held until the watermark, which
+//! is that of both inputs, has passed it: then all rates of its time have come, and the result does not depend on what came
+//! first.
 
 use cofferdam_guest::patterns::Sorter;
 use cofferdam_guest::prelude::*;

@@ -1,5 +1,5 @@
-//! Tells of a small payment that is followed at once by a large one of the same account, within a minute of event time: somebody may
-//! be trying out a stolen card.
+//! Tells of a small payment that is followed at once by a large one of the same account, within a minute of event time:
+//! somebody may be trying out a stolen card.
 
 use cofferdam_guest::patterns::{Found, Sequence, Steps};
 use cofferdam_guest::prelude::*;

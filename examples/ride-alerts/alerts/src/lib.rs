@@ -1,8 +1,8 @@
 //! Tells of rides that have no end within two hours, by hand: one value and one timer for each ride.
 //!
 //! Start and end may come in any order, and either may be missing. Of each ride the half that came first is kept until the
-//! other comes, or until it is certain that it will not: for an end, when the watermark has passed it, and for a start, after two
-//! hours.
+//! other comes, or until it is certain that it will not: for an end, when the watermark has passed it, and for a start, after
+//! two hours.
 
 use cofferdam_guest::prelude::*;
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,5 @@
-//! Tells of devices of which nothing has changed for two minutes. A device reports each change; that there is none is told of by a
-//! timer, without anything that comes from the device.
+//! Tells of devices of which nothing has changed for two minutes. A device reports each change; that there is none is told of
+//! by a timer, without anything that comes from the device.
 
 use cofferdam_guest::TimeDomain;
 use cofferdam_guest::patterns::{Silence, Span};

@@ -36,8 +36,8 @@ struct Position {
     desi: String,
 }
 
-/// What a window has so far. Speeds are whole millimetres a second: unlike those of floats, their sum does not depend on the order
-/// in which they come.
+/// What a window has so far. Speeds are whole millimetres a second: unlike those of floats, their sum does not depend on the
+/// order in which they come.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub struct Speeds {
     sum: i64,
