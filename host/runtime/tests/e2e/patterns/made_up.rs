@@ -6,7 +6,6 @@ use super::Files;
 use crate::stage::Random;
 
 const START: i64 = 1_764_500_000_000;
-const EVENTS: i64 = 30_000;
 
 /// A number from 0 to below `end`, as times have it.
 fn below(random: &mut Random, end: i64) -> i64 {
@@ -28,9 +27,9 @@ fn account(random: &mut Random) -> String {
     format!("a{}", random.below(30))
 }
 
-pub(super) fn payments(random: &mut Random) -> Files {
+pub(super) fn payments(random: &mut Random, count: i64) -> Files {
     let mut events = Vec::new();
-    for n in 0..EVENTS {
+    for n in 0..count {
         let at = START + n * 100 + below(random, 100);
         let amount = match random.below(4) {
             0 => random.below(110),
@@ -42,9 +41,9 @@ pub(super) fn payments(random: &mut Random) -> Files {
     Files::from([("payments.jsonl", arrive(random, events, 9_000))])
 }
 
-pub(super) fn rides(random: &mut Random) -> Files {
+pub(super) fn rides(random: &mut Random, count: i64) -> Files {
     let mut events = Vec::new();
-    for ride in 0..EVENTS / 2 {
+    for ride in 0..count / 2 {
         let start = START + below(random, 200_000_000);
         let end = start + if chance(random, 20) { 7_199_990 + below(random, 20) } else { 1_000 + below(random, 9_000_000) };
         if !chance(random, 5) {
@@ -57,10 +56,10 @@ pub(super) fn rides(random: &mut Random) -> Files {
     Files::from([("rides.jsonl", arrive(random, events, 290_000))])
 }
 
-pub(super) fn orders_and_rates(random: &mut Random) -> Files {
+pub(super) fn orders_and_rates(random: &mut Random, count: i64) -> Files {
     let currencies = ["EUR", "GBP", "JPY", "SEK"];
     let mut orders = Vec::new();
-    for order in 0..EVENTS {
+    for order in 0..count {
         let at = START + below(random, 100_000_000);
         // Krona rates begin late; there are none of the peso.
         let currency = if chance(random, 3) { "MXN" } else { currencies[usize::try_from(random.below(4)).unwrap()] };
@@ -76,9 +75,9 @@ pub(super) fn orders_and_rates(random: &mut Random) -> Files {
     Files::from([("orders.jsonl", arrive(random, orders, 9_000)), ("rates.jsonl", rates)])
 }
 
-pub(super) fn operations(random: &mut Random) -> Files {
+pub(super) fn operations(random: &mut Random, count: i64) -> Files {
     let mut events = Vec::new();
-    for n in 0..EVENTS {
+    for n in 0..count {
         // No two at one time: which one of two transfers comes first would be luck.
         let at = START + n * 100;
         let (from, to, amount) = (account(random), account(random), random.below(10_000));
@@ -100,20 +99,20 @@ pub(super) fn operations(random: &mut Random) -> Files {
     Files::from([("operations.jsonl", arrive(random, events, 4_500))])
 }
 
-pub(super) fn readings(random: &mut Random) -> Files {
+pub(super) fn readings(random: &mut Random, count: i64) -> Files {
     let mut events = Vec::new();
-    for n in 0..EVENTS {
+    for n in 0..count {
         let at = START + n * 50 + below(random, 50);
         events.push((at, json!({"sensor": account(random), "at": at, "value": random.below(1_000), "number": n})));
     }
     Files::from([("readings.jsonl", arrive(random, events, 29_000))])
 }
 
-pub(super) fn changes(random: &mut Random) -> Files {
+pub(super) fn changes(random: &mut Random, count: i64) -> Files {
     let mut events = Vec::new();
     for device in 0..40 {
         let mut at = START + below(random, 60_000);
-        for _ in 0..EVENTS / 40 {
+        for _ in 0..count / 40 {
             events.push((at, json!({"device": format!("d{device}"), "value": random.below(100), "at": at})));
             at += if chance(random, 20) { 119_990 + below(random, 20) } else { 1 + below(random, 100_000) };
         }
@@ -121,9 +120,9 @@ pub(super) fn changes(random: &mut Random) -> Files {
     Files::from([("changes.jsonl", arrive(random, events, 9_000))])
 }
 
-pub(super) fn orders_and_payments(random: &mut Random) -> Files {
+pub(super) fn orders_and_payments(random: &mut Random, count: i64) -> Files {
     let (mut orders, mut payments) = (Vec::new(), Vec::new());
-    for order in 0..EVENTS / 2 {
+    for order in 0..count / 2 {
         let at = START + below(random, 50_000_000);
         orders.push((at, json!({"order": order, "customer": account(random), "at": at})));
         for _ in 0..random.below(3) {
@@ -134,9 +133,9 @@ pub(super) fn orders_and_payments(random: &mut Random) -> Files {
     Files::from([("orders.jsonl", arrive(random, orders, 9_000)), ("payments.jsonl", arrive(random, payments, 9_000))])
 }
 
-pub(super) fn positions(random: &mut Random) -> Files {
+pub(super) fn positions(random: &mut Random, count: i64) -> Files {
     let mut events = Vec::new();
-    for n in 0..EVENTS {
+    for n in 0..count {
         let at = START + n * 20;
         let time = humantime::format_rfc3339_millis(std::time::UNIX_EPOCH + std::time::Duration::from_millis(at.cast_unsigned()));
         let speed = f64::from(u16::try_from(random.below(2_000)).unwrap()) / 100.0;

@@ -13,6 +13,9 @@ use super::output::rows;
 use super::stage::{Random, Stage, example, seed};
 
 const KILLS: u32 = 6;
+/// Lines for a run that is left alone, and for one that must go on for long enough to be killed.
+const SOME: i64 = 30_000;
+const MANY: i64 = 150_000;
 
 /// Lines by the file that they are in.
 type Files = BTreeMap<&'static str, Vec<Value>>;
@@ -24,8 +27,8 @@ struct Example {
     inputs: &'static [&'static str],
     /// The folders below `out` to which it writes.
     outputs: &'static [&'static str],
-    /// Makes some thousand lines up.
-    make_up: fn(&mut Random) -> Files,
+    /// Makes about so many lines up.
+    make_up: fn(&mut Random, i64) -> Files,
     /// Works out what should be in each folder, in any order.
     work_out: fn(&Files) -> Files,
 }
@@ -126,7 +129,8 @@ impl Example {
         for folder in self.outputs {
             let mut found: Vec<Value> = published(stage, folder).iter().map(|row| serde_json::from_str(row).unwrap()).collect();
             let mut expected = expected.get(folder).cloned().unwrap_or_default();
-            [&mut found, &mut expected].map(|rows| rows.sort_by_cached_key(Value::to_string));
+            found.sort_by_cached_key(Value::to_string);
+            expected.sort_by_cached_key(Value::to_string);
             let differs = found.iter().zip(&expected).find(|(found, expected)| found != expected);
             let (name, counts) = (self.name, (found.len(), expected.len()));
             assert!(found == expected, "{name}, folder {folder:?}: found and expected {counts:?} rows; the first: {differs:?}");
@@ -137,7 +141,7 @@ impl Example {
     /// Runs it as it is, and on other data, with the parallelism of the file and without any.
     fn runs_as_worked_out(&self) {
         let mut random = Random(seed());
-        for inputs in [self.own_inputs(), (self.make_up)(&mut random)] {
+        for inputs in [self.own_inputs(), (self.make_up)(&mut random, SOME)] {
             for arguments in [&[][..], &["--parallelism", "1"]] {
                 let stage = self.stage(&inputs);
                 let ended = stage.run(arguments);
@@ -150,7 +154,7 @@ impl Example {
     /// Runs it on other data and kills it again and again.
     fn survives_kills(&self) {
         let mut random = Random(seed());
-        let inputs = (self.make_up)(&mut random);
+        let inputs = (self.make_up)(&mut random, MANY);
         let stage = self.stage(&inputs);
         let told = || self.outputs.iter().map(|folder| published(&stage, folder).len()).sum::<usize>();
         let mut kills = 0;
