@@ -98,7 +98,7 @@ fn parts_of_one_operator_do_not_meet() {
 }
 
 #[test]
-#[should_panic(expected = "1 keys have state left in \"sorter\"")]
+#[should_panic(expected = "have state left in \"sorter")]
 fn what_is_left_is_named() {
     let mut all = Harness::<All>::new();
     all.process([record("sorter").key("k").time_ms(3)]).unwrap();
