@@ -20,6 +20,36 @@ use crate::timers::Timer;
 ///
 /// A key has one value, which holds the stretches of event time in which there were events near enough to each other and that
 /// are not over yet: mostly one. Some 50,000 of them meet the limit of a value.
+///
+/// ```
+/// # use cofferdam_guest::prelude::*;
+/// # use cofferdam_guest::testing::{Harness, record};
+/// # use cofferdam_guest::TimeDomain;
+/// # use cofferdam_guest::patterns::Silence;
+/// /// Tells of devices that say nothing for a minute.
+/// struct Watch { silence: Silence }
+///
+/// impl Operator for Watch {
+///     type Config = NoConfig;
+///     fn declare(declare: &mut Declare) -> Self {
+///         Watch { silence: declare.silence("silence", TimeDomain::ProcessingTime) }
+///     }
+///     fn configure(&mut self, _: NoConfig, _: &InstanceInfo) -> Result<(), Error> { self.silence.after_ms(60_000) }
+///     fn process(&mut self, _: Record<'_>, cx: &mut Context<'_>) -> Result<(), Error> {
+///         self.silence.event(cx).map(drop)
+///     }
+///     fn on_timer(&mut self, timer: Timer, cx: &mut Context<'_>) -> Result<(), Error> {
+///         self.silence.on_timer(timer, cx, |busy, cx| cx.emit_text((cx.key_text()?, " silent since ", busy.last_ms)))?;
+///         Ok(())
+///     }
+/// }
+///
+/// let mut watch = Harness::<Watch>::new();
+/// watch.processing_time_ms(500);
+/// watch.process([record("").key("pump")]).unwrap();
+/// assert!(watch.advance_processing_time(60_499).unwrap().is_empty());
+/// assert_eq!(watch.advance_processing_time(60_500).unwrap().texts(), ["pump silent since 500"]);
+/// ```
 pub struct Silence {
     name: String,
     domain: TimeDomain,
