@@ -3,6 +3,7 @@
 
 mod barriers;
 mod coordinator;
+mod event_time;
 mod guarantees;
 mod kinds;
 mod recovery;
