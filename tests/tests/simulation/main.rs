@@ -6,6 +6,7 @@ mod coordinator;
 mod event_time;
 mod guarantees;
 mod kinds;
+mod patterns;
 mod recovery;
 mod redistribution;
 mod savepoints;
