@@ -2,6 +2,7 @@
 //!
 //! A store is a cache of a checkpoint. It is not made durable but at its marks, and one that cannot be opened is deleted.
 
+mod place;
 #[cfg(test)]
 mod tests;
 
@@ -15,6 +16,8 @@ use cofferdam_dataflow::ids::CheckpointId;
 use cofferdam_dataflow::state::store::{StateStore, StoreBatch, StoreError};
 use fjall::config::{HashRatioPolicy, PartitioningPolicy};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+
+pub use place::{LocalPlace, StorePlace};
 
 /// Memory tables that may exist beside the one that is being filled, about.
 const SEALED_TABLES: u64 = 3;
