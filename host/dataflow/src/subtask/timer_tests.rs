@@ -346,6 +346,38 @@ fn processing_time_timers_wake_a_task_and_fire_once_each_in_order_when_overdue()
 }
 
 #[test]
+fn a_clock_that_steps_either_way_loses_no_timer_and_fires_none_twice() {
+    const HOUR: i64 = 3_600_000;
+    const TEN_YEARS: i64 = 10 * 365 * 24 * HOUR;
+    let start = 30 * TEN_YEARS;
+    for step in [HOUR, TEN_YEARS, -HOUR, -TEN_YEARS] {
+        let mut world = World::simple(Again::Never);
+        world.clock = start;
+        let due: Vec<i64> = (1..=20).map(|number| start + number * 1000).collect();
+        for (number, due) in due.iter().enumerate() {
+            world.records(0, [(format!("k{number}").as_str(), format!("p+{due}").as_str())]);
+        }
+        world.run();
+        world.seen();
+        let mut fired = Vec::new();
+        // Half of them, the step there and on, then back where it was and on.
+        for clock in [start + 10_000, start + 10_000 + step, start + 12_000 + step, start + 12_000, start + 20_000] {
+            world.clock = clock;
+            world.run();
+            for row in world.seen() {
+                let (_, at) = row.split_once('@').unwrap();
+                assert!(at.parse::<i64>().unwrap() <= clock, "{row} at {clock}");
+                fired.push(row);
+            }
+        }
+        fired.sort();
+        let mut expected: Vec<_> = due.iter().enumerate().map(|(number, due)| format!("k{number}@{due}")).collect();
+        expected.sort();
+        assert_eq!(fired, expected, "a step of {step} ms");
+    }
+}
+
+#[test]
 fn processing_time_timers_that_set_one_another_for_ever_take_turns_with_input() {
     let mut world = World::simple(Again::After(0));
     world.records(0, [("k", "p+0")]);
