@@ -107,17 +107,21 @@ fn the_example_tells_of_each_session() {
     assert!(rows.contains(&r#"{"user":"ada","start":1764500030572,"end":1764500196809,"clicks":15}"#.to_owned()));
 }
 
+/// How many timers the sessions of a running pipeline have pending; `None` if it does not run.
+fn pending(stage: &Stage) -> Option<u64> {
+    let asked = stage.verb(&["explain", "pipeline.toml", "sessions"]);
+    let time = (asked.code() == Some(0)).then(|| asked.only("time").clone()).filter(|time| time["checkpoint"].is_null())?;
+    let of_subtask = |subtask: &Value| subtask["timers"][0]["pending"].as_u64();
+    time["subtasks"].as_array()?.iter().map(of_subtask).sum()
+}
+
 /// Stops a pipeline that waits for more clicks, with a savepoint in `saved` that has pending timers.
 fn saved() -> Stage {
     let stage = stage("{\"user\": \"ada\", \"at\": 1000}\n{\"user\": \"bob\", \"at\": 2000}\n");
     let pipeline = std::fs::read_to_string(stage.path("pipeline.toml")).unwrap();
     stage.write("pipeline.toml", pipeline.replace("format = \"json\"", "format = \"json\"\nfollow = true"));
     let mut running = stage.start(&[]);
-    let pending = || {
-        let asked = stage.verb(&["explain", "pipeline.toml", "sessions"]);
-        asked.code() == Some(0) && asked.only("time")["subtasks"][0]["timers"][0]["pending"] == 2
-    };
-    assert!(running.wait_until(pending));
+    assert!(running.wait_until(|| pending(&stage) == Some(2)));
     stage.verb(&["stop", "pipeline.toml", "--savepoint", "saved"]).ended("stopped");
     running.wait().ended("stopped");
     stage
@@ -137,12 +141,7 @@ fn pending_timers_are_dropped_by_name_only() {
     assert!(refused.told().contains("timers.event-time"), "{}", refused.told());
 
     let mut running = stage.start(&["--from", "saved", "--drop-state", "sessions/timers.event-time"]);
-    let dropped = || {
-        let asked = stage.verb(&["explain", "pipeline.toml", "sessions"]);
-        let time = (asked.code() == Some(0)).then(|| asked.only("time").clone());
-        time.is_some_and(|time| time["checkpoint"].is_null() && time["subtasks"][0]["timers"][0]["pending"] == 0)
-    };
-    assert!(running.wait_until(dropped));
+    assert!(running.wait_until(|| pending(&stage) == Some(0)));
     stage.verb(&["drain", "pipeline.toml"]).ended("finished");
     running.wait().ended("finished");
 }
