@@ -14,6 +14,7 @@ mod seeds;
 mod state;
 mod takeover;
 mod timers;
+mod windows;
 
 use std::collections::BTreeMap;
 

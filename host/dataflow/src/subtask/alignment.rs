@@ -48,7 +48,14 @@ pub struct Aligned {
 impl BarrierAlignment {
     /// Returns the alignment of so many open channels.
     pub fn new(channels: usize) -> Self {
-        Self { channels: vec![Channel::Open; channels], current: None, full: false, stop: false, handled: None, aborted: BTreeSet::new() }
+        Self {
+            channels: vec![Channel::Open; channels],
+            current: None,
+            full: false,
+            stop: false,
+            handled: None,
+            aborted: BTreeSet::new(),
+        }
     }
 
     /// Whether a channel may be read.

@@ -28,3 +28,4 @@ mod storage;
 mod stored;
 mod timers;
 mod toolchain;
+mod windows;
