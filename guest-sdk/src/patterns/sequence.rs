@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::Timed;
 use super::alarm::Alarm;
-use super::buffer::{Buffer, Front, Place};
+use super::buffer::{Buffer, CHUNK, Front, Place};
 use super::time::{due_until, is_late, time_of};
 use crate::context::Context;
 use crate::declare::Declare;
@@ -196,21 +196,31 @@ impl<E: Clone + Serialize + DeserializeOwned + 'static> Sequence<E> {
         let until = due_until(cx, timer.time_ms());
         let [has_events, has_begun] = self.alarm.due(cx)?.map(|due| due.is_some());
         let mut front = Front::load_if(has_events, &self.events, cx, |time| time <= until)?;
-        let mut begun = if has_begun { self.begun(cx)? } else { BTreeMap::new() };
-        let due = loop {
-            let deadline = begun.keys().next().map(|(first, _)| first.saturating_add(steps.within_ms));
-            let event = front.time();
-            if let Some(deadline) = deadline.filter(|deadline| *deadline <= until && event.is_none_or(|event| *deadline < event))
-            {
-                let Some((place, late)) = begun.pop_first() else { break [event, None] };
+        let deadline = |first: i64| first.saturating_add(steps.within_ms);
+        if !front.has_some() {
+            // Without an event there is no need to look at all sequences.
+            let mut late = Front::load_if(has_begun, &self.begun, cx, |first| deadline(first) <= until)?;
+            while let Some((place, events)) = late.pop() {
                 self.begun.remove(cx, &place)?;
-                cx.at_time(Some(deadline), |cx| each(Found::TimedOut(&late.events), cx))?;
+                cx.at_time(Some(deadline(place.0)), |cx| each(Found::TimedOut(&events), cx))?;
+            }
+            self.alarm.settle(cx, timer, [front.time(), late.time().map(deadline)])?;
+            return Ok(true);
+        }
+        let mut begun = if has_begun { self.begun(cx)? } else { BTreeMap::new() };
+        for _ in 0..2 * CHUNK {
+            let next = begun.keys().next().map(|(first, _)| deadline(*first));
+            if next.is_some_and(|next| next <= until && front.time().is_none_or(|event| next < event)) {
+                let Some((place, late)) = begun.pop_first() else { break };
+                self.begun.remove(cx, &place)?;
+                cx.at_time(next, |cx| each(Found::TimedOut(&late.events), cx))?;
                 continue;
             }
-            let Some((place, event)) = front.pop() else { break [event, deadline] };
+            let Some((place, event)) = front.pop() else { break };
             self.events.remove(cx, &place)?;
             cx.at_time(Some(place.0), |cx| self.step(steps, &mut begun, (place, event), cx, &mut each))?;
-        };
+        }
+        let due = [front.time(), begun.keys().next().map(|(first, _)| deadline(*first))];
         for (place, begun) in begun.into_iter().filter(|(_, begun)| begun.is_changed) {
             self.begun.put(cx, &place, begun.events)?;
         }
