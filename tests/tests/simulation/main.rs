@@ -3,8 +3,10 @@
 
 mod barriers;
 mod coordinator;
+mod event_time;
 mod guarantees;
 mod kinds;
+mod patterns;
 mod recovery;
 mod redistribution;
 mod savepoints;

@@ -174,7 +174,7 @@ impl World {
     }
 
     fn barrier(&mut self, checkpoint: u64) {
-        let barrier = Barrier { checkpoint: CheckpointId(checkpoint), full: false, cancelled: false };
+        let barrier = Barrier { checkpoint: CheckpointId(checkpoint), full: false, stop: false, cancelled: false };
         self.input.push_back(StreamElement::Barrier(barrier));
     }
 

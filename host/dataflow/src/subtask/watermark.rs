@@ -82,8 +82,8 @@ impl WatermarkCombiner {
             // `None`, an input that has said nothing yet, is less than any.
             Some(least) => least,
             None if self.inputs.iter().all(|input| input.ended) => Some(Watermark::MAX),
-            // Only idle ones are left: as far as those that have ended came.
-            None => self.inputs.iter().filter(|input| input.ended).filter_map(|input| input.watermark).max(),
+            // Only idle ones are left: as far as any came, which is what there is whoever became idle or ended first.
+            None => self.inputs.iter().filter_map(|input| input.watermark).max(),
         };
         if combined > self.combined {
             self.combined = combined;
@@ -133,6 +133,17 @@ mod tests {
         combiner.active(1);
         assert_eq!(combiner.advance(1, at(9)), Some(at(9)));
         assert_eq!(combiner.end(1), Some(Watermark::MAX));
+    }
+
+    #[test]
+    fn when_all_are_idle_it_does_not_matter_who_was_first() {
+        for order in [[0, 1], [1, 0]] {
+            let mut combiner = WatermarkCombiner::new(2, None);
+            combiner.advance(0, at(5));
+            combiner.advance(1, at(9));
+            let advanced = order.map(|input| combiner.idle(input));
+            assert_eq!(advanced.into_iter().flatten().collect::<Vec<_>>(), [at(9)], "{order:?}");
+        }
     }
 
     #[test]

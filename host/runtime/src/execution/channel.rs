@@ -11,7 +11,6 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use cofferdam_dataflow::element::StreamElement;
-use cofferdam_dataflow::time::Watermark;
 
 /// Bytes of records in one channel, at most, unless a single batch is larger.
 const CREDIT_BYTES: usize = 1 << 20;
@@ -79,11 +78,8 @@ impl Channel {
         }
         queue.bytes += bytes;
         let was_empty = queue.elements.is_empty();
-        match (queue.elements.back_mut(), &element) {
-            // The newer one says all that the older one did, unless it says that its sender has ended.
-            (Some(last @ StreamElement::Watermark(_)), StreamElement::Watermark(watermark)) if *watermark != Watermark::MAX => {
-                *last = element;
-            }
+        match queue.elements.back_mut() {
+            Some(last) if element.replaces(last) => *last = element,
             _ => queue.elements.push_back(element),
         }
         drop(queue);
@@ -128,7 +124,7 @@ mod tests {
     use cofferdam_dataflow::batch::Batch;
     use cofferdam_dataflow::element::Barrier;
     use cofferdam_dataflow::ids::CheckpointId;
-    use cofferdam_dataflow::time::EventTime;
+    use cofferdam_dataflow::time::{EventTime, Watermark};
 
     use super::*;
 
@@ -143,7 +139,7 @@ mod tests {
         let channel = Channel::new(Arc::default(), Arc::default());
         channel.push(records(3 * CREDIT_BYTES)).expect("an empty channel takes a batch of any size");
         assert!(channel.push(records(1)).is_err());
-        let barrier = StreamElement::Barrier(Barrier { checkpoint: CheckpointId(1), full: false, cancelled: false });
+        let barrier = StreamElement::Barrier(Barrier { checkpoint: CheckpointId(1), full: false, stop: false, cancelled: false });
         channel.push(barrier.clone()).unwrap();
         assert!(matches!(channel.pop(), Some(StreamElement::Records(_))));
         channel.push(records(1)).unwrap();

@@ -14,6 +14,7 @@ mod kill;
 mod kinds;
 mod live;
 mod output;
+mod patterns;
 mod pipeline_file;
 mod plan;
 mod reader;

@@ -172,15 +172,19 @@ impl SourceTime {
         };
         let mut open = self.splits.iter().filter(|split| !split.finished).peekable();
         let is_open = open.peek().is_some();
-        // A split that has said nothing yet, `None`, holds it back.
-        let Some(latest) = open.filter(|split| !self.is_idle(split, now)).map(|split| split.latest).min() else {
+        // A split that has said nothing yet, `None`, holds it back. If all are idle, the one that came furthest counts: that is
+        // what there is whichever of them became idle first.
+        let least = open.filter(|split| !self.is_idle(split, now)).map(|split| split.latest).min();
+        let latest = least.unwrap_or_else(|| self.splits.iter().filter_map(|split| split.latest).max());
+        let watermark = latest.map(|latest| Watermark(EventTime(latest.0.saturating_sub(behind))));
+        if least.is_none() && (watermark <= self.watermark || self.idle) {
             if is_open && !std::mem::replace(&mut self.idle, true) {
                 self.member.iter().for_each(AlignmentMember::leave);
                 return Some(StreamElement::Idle);
             }
             return None;
-        };
-        let watermark = Watermark(EventTime(latest?.0.saturating_sub(behind)));
+        }
+        let watermark = watermark?;
         if let Some(member) = &self.member {
             member.publish(watermark.max(self.watermark.unwrap_or(watermark)));
         }

@@ -153,3 +153,20 @@ fn before_its_end_a_source_says_how_far_it_came() {
     time.end();
     assert_eq!(time.watermark(), Some(Watermark::MAX));
 }
+
+#[test]
+fn when_all_splits_are_idle_it_does_not_matter_which_was_first() {
+    for order in [[0, 1], [1, 0]] {
+        let mut time = time(2, Some(10), None);
+        read(&mut time, 0, 100);
+        read(&mut time, 1, 50);
+        assert_eq!(time.due(at_ms(0), true), watermark(45));
+        time.at_end(order[0], at_ms(0));
+        time.at_end(order[1], at_ms(5));
+        let mut due = Vec::new();
+        for ms in [10, 15, 16, 17] {
+            due.extend(time.due(at_ms(ms), true));
+        }
+        assert_eq!(due, [watermark(95), Some(StreamElement::Idle)].map(Option::unwrap), "{order:?}");
+    }
+}
