@@ -127,7 +127,9 @@ fn queries_have_the_published_rows_through_a_trap_and_at_another_parallelism() {
             assert!(matches!(end, Some(JobEnd::Stopped { checkpoint: Some(_), .. })), "{end:?}");
             world.gate([]);
             simulation.start(&query.graph(&world, &faults, 3));
-            finish(&mut simulation);
+            let end = simulation.run_to_end();
+            // A checkpoint that was under way then may leave a segment behind, so that is not looked for.
+            assert!(matches!(end, Some(JobEnd::Finished { .. })), "{end:?}");
             query.check(&world, &format!("seed {seed}"));
         }
     }
