@@ -209,6 +209,14 @@ impl<'a, P: HasRecord> Context<'a, P> {
         self.reads.expect("a call with records is given what answers reads")
     }
 
+    /// Runs `act` with another event time for what is emitted.
+    pub(crate) fn at_time<R>(&mut self, time: Option<i64>, act: impl FnOnce(&mut Self) -> R) -> R {
+        let before = std::mem::replace(&mut self.at.time, time);
+        let result = act(self);
+        self.at.time = before;
+        result
+    }
+
     /// Returns the record's event time in milliseconds since the Unix epoch, if it has one.
     pub fn event_time_ms(&self) -> Option<i64> {
         self.at.time

@@ -6,6 +6,7 @@ use crate::codec::StateCodec;
 use crate::error::Error;
 use crate::schema::schema_of;
 use crate::state::{Cells, SlotCells, Value};
+use crate::timer_tags::Parts;
 use crate::timers::{TimerCells, Timers};
 
 /// Collects an operator's ports and state, in [`crate::Operator::declare`].
@@ -19,6 +20,8 @@ pub struct Declare {
     no_output: bool,
     pub(crate) slots: Vec<Slot>,
     pub(crate) timers: Rc<TimerCells>,
+    /// Parts of the SDK that have timers.
+    pub(crate) parts: Parts,
     domains: Vec<TimeDomain>,
     keyed: bool,
     max_batch: u32,

@@ -54,6 +54,7 @@ pub mod log;
 pub mod metrics;
 mod operator;
 mod output;
+pub mod patterns;
 pub mod reads;
 mod runner;
 mod schema;
@@ -61,10 +62,12 @@ mod state;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod testing;
 mod text;
+mod timer_tags;
 mod timers;
 #[cfg(target_arch = "wasm32")]
 #[doc(hidden)]
 pub mod wasm;
+mod windows;
 
 pub use context::{BroadcastContext, Broadcasting, Context, Emit, FinishContext, Finishing, HasRecord, Processing, Record};
 pub use declare::{Declare, Descriptor, Input, InputPort, OutputPort, StateKind, StateSlot, TimeDomain};
@@ -76,15 +79,16 @@ pub use schema::schema_of;
 pub use state::{Aggregate, Aggregating, Broadcast, KeyBytes, List, Map, MapKey, OperatorList, Reducing, Value};
 pub use text::Text;
 pub use timers::{Timer, Timers};
+pub use windows::{Added, Contents, Fired, FiredRecords, Firing, RecordWindows, Window, Windowing, Windows};
 
 /// What most operators need: `use cofferdam_guest::prelude::*`.
 pub mod prelude {
     pub use crate::call::InstanceInfo;
     pub use crate::codec::{Fixed, Json, Postcard, Raw};
     pub use crate::{
-        Aggregate, Aggregating, Broadcast, BroadcastContext, Context, Declare, Error, FinishContext, InputPort, List, Map,
-        NoConfig, Operator, OperatorList, OutputPort, Record, Reducing, Timer, Timers, Value, debug, error, export, info,
-        metrics, trace, warn,
+        Added, Aggregate, Aggregating, Broadcast, BroadcastContext, Context, Declare, Error, FinishContext, Fired, FiredRecords,
+        Firing, InputPort, List, Map, NoConfig, Operator, OperatorList, OutputPort, Record, RecordWindows, Reducing, Timer,
+        Timers, Value, Window, Windowing, Windows, debug, error, export, info, metrics, trace, warn,
     };
 }
 

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::operator::Operator;
 use crate::output::Outputs;
 use crate::reads::Reads;
+use crate::timer_tags::{Parts, is_reserved};
 use crate::timers::{Timer, TimerCells};
 
 /// One opened instance of an operator. After an error, a call's leftovers are gone: the next starts clean.
@@ -18,6 +19,7 @@ pub struct Runner<O> {
     operator: O,
     slots: Vec<Slot>,
     timers: Rc<TimerCells>,
+    parts: Parts,
     outputs: Outputs,
     inputs: Vec<Input>,
     /// How many slots have a column in the frame.
@@ -43,6 +45,7 @@ impl<O: Operator> Runner<O> {
         let mut operator = O::declare(&mut declare);
         let descriptor = declare.outline();
         descriptor.check()?;
+        declare.parts.check()?;
         let config = serde_json::from_slice(config).map_err(|error| Error::from(error).context("the configuration"))?;
         operator.configure(config, info)?;
         let mut columns = 0..;
@@ -53,6 +56,7 @@ impl<O: Operator> Runner<O> {
             operator,
             slots: declare.slots,
             timers: declare.timers,
+            parts: declare.parts,
             outputs: Outputs::new(descriptor.outputs, info.limits),
             inputs: descriptor.inputs,
             columns: columns.start,
@@ -117,10 +121,18 @@ impl<O: Operator> Runner<O> {
         let clock = Clock { watermark: timers.watermark, processing_time: timers.processing_time };
         let mut cx: Context<'_> = Context::new(*frame, Some(reads), clock, &mut self.outputs);
         for ((row, time), tag) in timers.rows.iter().zip(timers.times).zip(timers.tags) {
+            let owner = self.parts.owner(*tag);
+            if is_reserved(*tag) && owner.is_none() {
+                // A part that this version has no more left it behind.
+                continue;
+            }
             let row = *row as usize;
             let is_event_time = timers.domain == TimeDomain::EventTime;
             cx.move_to(At { port: 0, row, key: Some(frame.keys.get(row)), time: is_event_time.then_some(*time) });
             self.operator.on_timer(Timer::new(timers.domain, *time, *tag), &mut cx)?;
+            if let Some(owner) = owner.filter(|_| !self.timers.was_taken()) {
+                return Err(Error::permanent(format!("`on_timer` got a timer of {owner:?} and did not hand it on to it")));
+            }
         }
         self.effects()
     }
@@ -152,7 +164,7 @@ impl<O: Operator> Runner<O> {
         for (index, slot) in (0..).zip(&self.slots) {
             slot.cells.flush(index, &self.limits, &mut effects)?;
         }
-        effects.timers = self.timers.take();
+        effects.timers = self.timers.take()?;
         effects.outputs = self.outputs.take();
         Ok(effects)
     }

@@ -210,6 +210,19 @@ impl<K: MapKey, V: 'static, C: StateCodec<V>> Map<K, V, C> {
         self.cells.0.scan::<K, KeyedMap>(self.at(cx), cx.limits(), scan::bounds_of(&range))
     }
 
+    /// As [`Self::scan`], without keeping the context: meanwhile records can be emitted, but this map must not be written.
+    pub(crate) fn scan_apart<'c, R: RangeBounds<K>>(
+        &'c self,
+        cx: &Context<'c>,
+        range: R,
+    ) -> impl Iterator<Item = Result<(K, V), Error>> + use<'c, K, V, C, R>
+    where
+        V: Clone,
+    {
+        let at = At { slot: self.slot, row: cx.row_number(), reads: cx.reads() };
+        self.cells.0.scan::<K, KeyedMap>(at, cx.limits(), scan::bounds_of(&range))
+    }
+
     /// Returns the entries from a key on. Takes it borrowed, as [`Self::get`] does.
     ///
     /// # Errors

@@ -127,6 +127,22 @@ impl<O: Operator> Harness<O> {
         places.map(|place| place.1.as_slice()).collect()
     }
 
+    /// Checks that no key has state or a pending timer: what an operator remembers must not outlive what it is about.
+    ///
+    /// # Panics
+    /// If something is left. The message names it.
+    #[track_caller]
+    pub fn assert_nothing_left(&self) {
+        for slot in self.descriptor.slots.iter().filter(|slot| slot.kind.is_keyed()) {
+            let keys = self.keys(&slot.name);
+            let first = keys.first().map(|key| key.escape_ascii().to_string());
+            assert!(keys.is_empty(), "{} keys have state left in {:?}, the first is {:?}", keys.len(), slot.name, first);
+        }
+        let timers = &self.store.timers;
+        let first = timers.first().map(|(domain, time, key, tag)| (domain, time, key.escape_ascii().to_string(), tag));
+        assert!(timers.is_empty(), "{} timers are left, the first is {first:?}", timers.len());
+    }
+
     /// Sets the value of a key in a slot that is encoded as [`Postcard`].
     ///
     /// # Panics

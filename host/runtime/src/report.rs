@@ -3,6 +3,8 @@
 
 use serde::Serialize;
 
+pub mod time;
+
 /// Something that happened in a run. As JSON, the variant's name is the field `event`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "kebab-case", rename_all_fields = "snake_case")]

@@ -55,8 +55,8 @@ impl Ports for SimPorts<'_> {
             return Err(element);
         }
         channel.bytes += bytes;
-        match (channel.elements.back_mut(), &element) {
-            (Some(last @ StreamElement::Watermark(_)), StreamElement::Watermark(_)) => *last = element,
+        match channel.elements.back_mut() {
+            Some(last) if element.replaces(last) => *last = element,
             _ => channel.elements.push_back(element),
         }
         self.woken.push(channel.to);

@@ -42,12 +42,14 @@ pub struct SplitsSource {
     pause_permille: u64,
     /// Whether it begins where the gates stand, without a position.
     live: bool,
+    /// Whether a reader that stands before a gate says that it has seen the end.
+    says_end: bool,
 }
 
 impl SplitsSource {
     /// Returns a source of these splits. A poll brings up to `batch_max` records, or in so many of 1000 cases nothing.
     pub fn new(world: &World, splits: Vec<(String, Vec<SourceRecord>)>, batch_max: usize, pause_permille: u64) -> Self {
-        Self { world: world.clone(), splits: Arc::new(splits), batch_max, pause_permille, live: false }
+        Self { world: world.clone(), splits: Arc::new(splits), batch_max, pause_permille, live: false, says_end: false }
     }
 
     /// Returns a source of one split, `split`, of records without keys, one a poll.
@@ -60,6 +62,12 @@ impl SplitsSource {
     #[must_use]
     pub fn from_live_end(self) -> Self {
         Self { live: true, ..self }
+    }
+
+    /// Its readers take a gate for the present end of a split, and say so.
+    #[must_use]
+    pub fn saying_its_end(self) -> Self {
+        Self { says_end: true, ..self }
     }
 
     /// As [`Self::lines`], all with the same key.
@@ -94,7 +102,7 @@ impl SourceFactory for SplitsSource {
             let bytes = position.as_ref().and_then(|position| position.position.as_slice().try_into().ok());
             let begin = if self.live { self.live_end(index) } else { 0 };
             let next = bytes.map_or(begin, |bytes| usize::try_from(u64::from_le_bytes(bytes)).expect("a small number"));
-            OpenSplit { index, next, finished: position.is_some_and(|position| position.finished) }
+            OpenSplit { index, next, finished: position.is_some_and(|position| position.finished), said_end: false }
         };
         let random = self.world.state().random.fork();
         Ok(Box::new(SplitsReader { source: self.clone(), splits: splits.into_iter().map(open).collect(), random }))
@@ -105,6 +113,7 @@ struct OpenSplit {
     index: usize,
     next: usize,
     finished: bool,
+    said_end: bool,
 }
 
 struct SplitsReader {
@@ -129,6 +138,9 @@ impl Source for SplitsReader {
         let mut state = self.source.world.state();
         let gate = state.gates.get(id).copied().unwrap_or(usize::MAX);
         if gate <= reading.next {
+            if self.source.says_end && !std::mem::replace(&mut reading.said_end, true) {
+                return Ok(SourcePoll::AtEnd { split });
+            }
             return Ok(SourcePoll::Pending { retry_after_ms: 1 });
         }
         if reading.next == records.len() {
@@ -140,7 +152,7 @@ impl Source for SplitsReader {
             batch.push(record.key.as_ref().map(String::as_bytes), record.time.map(EventTime), record.value.as_bytes());
         }
         *state.reads.entry(id.clone()).or_default() += (end - reading.next) as u64;
-        reading.next = end;
+        (reading.next, reading.said_end) = (end, false);
         Ok(SourcePoll::Records { split })
     }
 

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cofferdam::execution::JobDefinition;
 use cofferdam::execution::parts::{
-    Applied, ApplierMessage, AttemptParts, Done, Holding, Io, SnapshotKey, Splits, Work, Writer, WriterMessage, Written,
-    failure_of, is_suspect,
+    AlignmentGroups, Applied, ApplierMessage, AttemptParts, Done, Holding, Io, SnapshotKey, Splits, Work, Writer, WriterMessage,
+    Written, failure_of, is_suspect,
 };
 use cofferdam::state_store::StorePlace;
 use cofferdam_dataflow::checkpoint::coordinator::CheckpointCommand;
@@ -445,6 +445,7 @@ impl Process {
             restore: restore.map(|restore| *restore),
             splits,
             seed: self.seed ^ attempt.0,
+            alignment: AlignmentGroups::of(&definition),
             definition,
         };
         self.running = Some(Running { parts, slots, channels, cancelled: false, holding: Holding::default() });

@@ -3,8 +3,10 @@
 
 mod barriers;
 mod coordinator;
+mod event_time;
 mod guarantees;
 mod kinds;
+mod patterns;
 mod recovery;
 mod redistribution;
 mod savepoints;
@@ -12,6 +14,7 @@ mod seeds;
 mod state;
 mod takeover;
 mod timers;
+mod windows;
 
 use std::collections::BTreeMap;
 

@@ -93,7 +93,7 @@ fn graph<O: Operator>(world: &World, faults: &GuestFaults, parallelism: u32) -> 
     let source = SplitsSource::new(world, vec![("records".into(), (0..RECORDS).map(record).collect())], 3, 100);
     let operator = FaultyFactory::new(Arc::new(NativeFactory::<O>::new("{}")), faults.clone());
     Graph::every_ms(60)
-        .timed_source("records", 1, source, Some(WatermarkStrategy { out_of_orderness_ms: 0 }))
+        .timed_source("records", 1, source, Some(WatermarkStrategy::out_of_orderness(0)))
         .operator("alarm", parallelism, operator, &[("records", 0)])
         .sink("out", 1, SimSink::new(world, "out", SinkKind::Transactional), "alarm")
 }

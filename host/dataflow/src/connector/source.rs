@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ConnectorContext, ConnectorError};
 use crate::batch::Batch;
-use crate::time::ProcessingTime;
+use crate::time::{EventTime, ProcessingTime};
 
 /// What a source can promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,12 +48,18 @@ pub enum SourcePoll {
         /// The index of the split.
         split: usize,
     },
+    /// A split has nothing more until somebody adds to it: its reader has seen its present end. Said once, until there are
+    /// records of it again. Nothing was appended.
+    AtEnd {
+        /// The index of the split.
+        split: usize,
+    },
     /// Nothing at hand; poll again after this many milliseconds. Nothing was appended.
     Pending {
         /// Milliseconds to wait.
         retry_after_ms: u64,
     },
-    /// All splits have ended. Nothing was appended.
+    /// All splits have ended, and whoever polls again is told so again. Nothing was appended.
     End,
 }
 
@@ -68,6 +74,14 @@ pub trait Source {
     /// Returns the position of every split of this subtask, finished ones included: everything polled so far lies
     /// before, nothing after.
     fn positions(&self) -> Vec<SplitPosition>;
+
+    /// Returns up to which event time a split has been read completely, if its records say so: no record at or before it
+    /// follows. Asked for after a poll that brought records of the split, where the factory
+    /// [declares watermarks](SourceFactory::declares_watermarks).
+    fn declared_watermark(&self, split: usize) -> Option<EventTime> {
+        let _ = split;
+        None
+    }
 
     /// Returns how much is left to read, in bytes, if that is known.
     fn remaining_bytes(&self) -> Option<u64> {
@@ -90,6 +104,21 @@ pub trait SourceFactory: Send + Sync {
     /// # Errors
     /// [`ConnectorError`], such as for a missing input.
     fn discover(&self, parallelism: u32) -> Result<Vec<Split>, ConnectorError>;
+
+    /// Whether records have an event time. Those that have none hold no event time back.
+    fn has_event_time(&self) -> bool {
+        true
+    }
+
+    /// Whether its readers know up to which event time a split is complete.
+    fn declares_watermarks(&self) -> bool {
+        false
+    }
+
+    /// Whether its readers say when they have seen the end of a split that may go on: [`SourcePoll::AtEnd`].
+    fn declares_idleness(&self) -> bool {
+        false
+    }
 
     /// Whether the splits are made up when a job begins, and a restored job goes on with exactly those of its checkpoint.
     /// Else it goes on with those of its checkpoint and with new ones that are found.

@@ -490,7 +490,7 @@ mod tests {
         }
         assert!(arena.allocated_bytes() <= before + 64);
         assert_eq!(arena.entry(small).value, b"b");
-        let just_not_large = arena.insert(1, KeyGroup(0), b"k", &vec![7; LARGE_BYTES - 100]).unwrap();
+        let just_not_large = arena.insert(1, KeyGroup(0), b"k", &[7; LARGE_BYTES - 100]).unwrap();
         assert_eq!(arena.entry(just_not_large).value.len(), LARGE_BYTES - 100);
     }
 }

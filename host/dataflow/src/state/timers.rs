@@ -354,6 +354,20 @@ impl SubtaskState {
         queue.next_time(table)
     }
 
+    /// Returns how many timers of a domain are pending.
+    pub fn pending_timers_of(&self, domain: TimeDomain) -> u64 {
+        self.timers.0[domain as usize].as_ref().map_or(0, |queue| self.len(queue.slot))
+    }
+
+    /// Returns when the next timer of a domain is due, and the key of one that is due then.
+    pub fn peek_timer(&mut self, domain: TimeDomain) -> Option<(i64, Vec<u8>)> {
+        let (queue, table, _) = self.timers_of(domain)?;
+        let time = queue.next_time(table)?;
+        let mut items = queue.run[queue.next..].iter().map(|near| near.item).chain(queue.heap.peek().map(|top| top.0));
+        let next = items.find(|item| item.time == time && timer_at(table, *item).is_some())?;
+        timer_at(table, next).map(|(key, ..)| (time, key.to_vec()))
+    }
+
     /// Puts the timers of a domain up to the time `until` into `due`: the first in the order (time, key, tag), `most.0` at
     /// most and with `most.1` bytes of keys but for a single one, and none whose key is there. They are handed out once, and
     /// stay pending until [`Self::remove_fired`].

@@ -6,6 +6,7 @@ use super::operator::OperatorSubtask;
 use super::output::{NoKey, OutputEdge};
 use super::ports::{Now, Ports, TaskEvent};
 use super::sink::SinkSubtask;
+use super::time_report::OperatorTime;
 use super::{TaskCounters, TaskFailure};
 use crate::batch::Batch;
 use crate::connector::Prepared;
@@ -270,6 +271,15 @@ impl Chain {
             Node::Operator(operator) => operator.state.as_ref().map(|state| state.borrow()),
             Node::Sink(_) => None,
         })
+    }
+
+    /// Returns where the operators are in event time.
+    pub(super) fn time(&self) -> Vec<OperatorTime> {
+        let time = |node: &Node| match node {
+            Node::Operator(operator) => Some(operator.time()),
+            Node::Sink(_) => None,
+        };
+        self.nodes.iter().filter_map(time).collect()
     }
 
     pub(super) fn count(&self, counters: &mut TaskCounters) {

@@ -2,6 +2,7 @@
 
 use super::alignment::{Aligned, BarrierAlignment};
 use super::ports::{Now, Ports};
+use super::time_report::{Activity, InputTime};
 use super::watermark::WatermarkCombiner;
 use crate::batch::Batch;
 use crate::element::StreamElement;
@@ -22,6 +23,7 @@ pub(super) struct InputGate {
     /// What is due before anything else is read.
     due: Vec<GateEvent>,
     reported_end: bool,
+    /// Whether it was told that every channel is idle.
     idle: bool,
 }
 
@@ -33,10 +35,14 @@ pub(super) enum GateEvent {
         batch: Batch,
     },
     Watermark(Watermark),
+    /// Every channel that has not ended is idle.
     Idle,
+    /// One is not any more.
+    Active,
     Snapshot {
         checkpoint: CheckpointId,
         full: bool,
+        stop: bool,
         alignment_us: u64,
     },
     Aborted(CheckpointId),
@@ -98,8 +104,6 @@ impl InputGate {
             })?;
             self.next = (channel + 1) % channels;
             if let StreamElement::Records(batch) = element {
-                self.watermarks.active(channel);
-                self.idle = false;
                 return Some(GateEvent::Records { port: self.ports[channel], batch });
             }
             self.control(channel, &element, now);
@@ -110,17 +114,15 @@ impl InputGate {
         match element {
             StreamElement::Records(_) => {}
             StreamElement::Watermark(watermark) => {
-                self.idle = false;
+                self.active(channel);
                 let advanced = self.watermarks.advance(channel, *watermark);
                 self.due.extend(advanced.map(GateEvent::Watermark));
             }
             StreamElement::Idle => {
                 let advanced = self.watermarks.idle(channel);
-                self.due.extend(advanced.map(GateEvent::Watermark));
-                if self.watermarks.all_idle() && !std::mem::replace(&mut self.idle, true) {
-                    self.due.push(GateEvent::Idle);
-                }
+                self.inactive(advanced);
             }
+            StreamElement::Active => self.active(channel),
             StreamElement::Barrier(barrier) => {
                 let was_aligning = self.alignment.current();
                 let aligned = self.alignment.barrier(channel, *barrier);
@@ -134,16 +136,43 @@ impl InputGate {
                 let aligned = self.alignment.end(channel);
                 self.aligned(aligned, now);
                 let advanced = self.watermarks.end(channel);
-                self.due.extend(advanced.map(GateEvent::Watermark));
+                self.inactive(advanced);
             }
         }
+    }
+
+    /// A channel counts again. That is told before what comes of it.
+    fn active(&mut self, channel: usize) {
+        self.watermarks.active(channel);
+        if std::mem::replace(&mut self.idle, false) {
+            self.due.push(GateEvent::Active);
+        }
+    }
+
+    /// A channel counts no more, by which the watermark may have `advanced`. What comes of that is told before.
+    fn inactive(&mut self, advanced: Option<Watermark>) {
+        self.due.extend(advanced.map(GateEvent::Watermark));
+        if self.watermarks.all_idle() && !std::mem::replace(&mut self.idle, true) {
+            self.due.push(GateEvent::Idle);
+        }
+    }
+
+    /// Returns where each channel is in event time.
+    pub(super) fn time(&self) -> Vec<InputTime> {
+        let inputs = self.watermarks.inputs().enumerate();
+        inputs
+            .map(|(channel, (watermark, activity))| {
+                let waits_for_barriers = activity != Activity::Ended && !self.alignment.may_read(channel);
+                InputTime { watermark, activity, waits_for_barriers }
+            })
+            .collect()
     }
 
     fn aligned(&mut self, aligned: Aligned, now: Now) {
         self.due.extend(aligned.aborted.map(GateEvent::Aborted));
         let alignment_us = now.monotonic_us.saturating_sub(self.aligning_since_us);
-        let full = aligned.full;
-        self.due.extend(aligned.snapshot.map(|checkpoint| GateEvent::Snapshot { checkpoint, full, alignment_us }));
+        let (full, stop) = (aligned.full, aligned.stop);
+        self.due.extend(aligned.snapshot.map(|checkpoint| GateEvent::Snapshot { checkpoint, full, stop, alignment_us }));
     }
 
     /// A checkpoint will not complete. Returns whether it had not been handled.

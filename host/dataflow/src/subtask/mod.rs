@@ -6,6 +6,7 @@
 //! A task never blocks and reads no clock: the caller parks when a step says that there is nothing to do.
 
 mod alignment;
+mod alignment_group;
 mod chain;
 mod counters;
 mod failure;
@@ -17,8 +18,10 @@ pub mod ports;
 mod pressure;
 mod sink;
 mod source;
+mod source_time;
 #[cfg(test)]
 mod tests;
+mod time_report;
 #[cfg(test)]
 mod timer_tests;
 mod timers;
@@ -28,13 +31,18 @@ mod watermark;
 use std::collections::VecDeque;
 
 pub use alignment::{Aligned, BarrierAlignment};
+pub use alignment_group::{AlignmentGroup, AlignmentMember};
 pub use chain::Node;
 pub use counters::{OperatorCounters, TaskCounters};
 pub use failure::{Cause, FaultPosition, TaskFailure};
 pub use operator::{OperatorRestore, OperatorSubtask};
 pub use ports::{Now, Ports, TaskCommand, TaskEvent};
 pub use sink::SinkSubtask;
-pub use source::{SourceSubtask, WatermarkStrategy};
+pub use source::{SourceSubtask, SourceWatermarks};
+pub use source_time::{Alignment, Progress, WatermarkStrategy};
+pub use time_report::{
+    Activity, HeadTime, InputTime, OperatorTime, PendingTimers, SourceActivity, SourceReport, SplitReport, TaskTime,
+};
 pub use watermark::WatermarkCombiner;
 
 use self::chain::Chain;
@@ -51,6 +59,8 @@ use crate::time::Watermark;
 
 /// Frozen entries that are encoded between two looks at the clock: some tens of microseconds.
 const ENCODE_BUDGET: usize = 512;
+/// How soon a source that is ahead of its group looks at the others again.
+const AHEAD_MS: u64 = 5;
 /// For how long one step encodes, at most.
 const ENCODE_US_MAX: u64 = 2_000;
 
@@ -65,7 +75,7 @@ pub struct Task {
     encoding: Vec<CheckpointId>,
     /// The highest checkpoint that a source head has snapshotted.
     handled: Option<CheckpointId>,
-    /// A source that reads nothing more, on request.
+    /// Past a cut that the job stops at: nothing more is read or fired.
     stopped: bool,
     /// A source that ends where it is, on request.
     drained: bool,
@@ -132,7 +142,7 @@ impl Task {
     /// Puts a task together. `nodes` are the subtasks of the plan's chain after a source.
     pub fn new(plan: TaskPlan, attempt: Attempt, max_parallelism: MaxParallelism, head: Head, nodes: Vec<Node>) -> Self {
         let restored = match &head {
-            Head::Source(source) => source.watermark(),
+            Head::Source(source) => source.time.watermark(),
             Head::Gate(Gate(gate)) => gate.watermark(),
         };
         let chain = Chain::new(&plan, max_parallelism, nodes, restored);
@@ -269,9 +279,18 @@ impl Task {
         let Head::Source(source) = &mut self.head else {
             return Ok(Step::WaitForInput);
         };
-        let polled = if self.drained || self.ending { Polled::End } else { source.poll(now)? };
-        let (step, watermark) = match polled {
+        let polled = if self.drained || self.ending {
+            Polled::End
+        } else if source.time.is_ahead() {
+            Polled::Pending { retry_after_ms: AHEAD_MS }
+        } else {
+            source.poll(now)?
+        };
+        let step = match polled {
             Polled::Records(batch) => {
+                if source.time.wake() {
+                    self.chain.control(&StreamElement::Active);
+                }
                 let delivered = self.chain.deliver(0, batch, now);
                 match delivered {
                     Ok(spare) => spare.into_iter().for_each(|batch| source.recycle(batch)),
@@ -280,21 +299,33 @@ impl Task {
                         return Err(failure);
                     }
                 }
-                (Step::Progress, source.due_watermark(now, false))
+                Step::Progress
             }
-            Polled::Again => (Step::Progress, None),
-            Polled::Pending { retry_after_ms } => (Step::WaitMs(retry_after_ms.max(1)), source.due_watermark(now, true)),
+            Polled::Again => Step::Progress,
+            Polled::Pending { retry_after_ms } => {
+                let idle_in_ms = source.time.idle_in_ms(now).unwrap_or(u64::MAX);
+                Step::WaitMs(retry_after_ms.clamp(1, idle_in_ms))
+            }
             Polled::End => {
-                source.set_watermark(Watermark::MAX);
+                if let Some(watermark) = source.time.last() {
+                    if source.time.wake() {
+                        self.chain.control(&StreamElement::Active);
+                    }
+                    self.chain.watermark(watermark, now);
+                    return Ok(Step::Progress);
+                }
+                source.time.end();
                 self.ending = true;
                 self.chain.watermark(Watermark::MAX, now);
                 return Ok(Step::Progress);
             }
         };
-        if let Some(watermark) = watermark {
-            self.chain.watermark(watermark, now);
+        match source.time.due(now, step != Step::Progress) {
+            Some(StreamElement::Watermark(watermark)) => self.chain.watermark(watermark, now),
+            Some(element) => self.chain.control(&element),
+            None => return Ok(step),
         }
-        Ok(step)
+        Ok(Step::Progress)
     }
 
     fn handle(&mut self, event: GateEvent, ports: &mut dyn Ports, now: Now) -> Result<Step, TaskFailure> {
@@ -302,7 +333,10 @@ impl Task {
             GateEvent::Records { port, batch } => drop(self.chain.deliver(port, batch, now)?),
             GateEvent::Watermark(watermark) => self.chain.watermark(watermark, now),
             GateEvent::Idle => self.chain.control(&StreamElement::Idle),
-            GateEvent::Snapshot { checkpoint, full, alignment_us } => self.snapshot(checkpoint, full, alignment_us, ports)?,
+            GateEvent::Active => self.chain.control(&StreamElement::Active),
+            GateEvent::Snapshot { checkpoint, full, stop, alignment_us } => {
+                self.snapshot(Trigger { checkpoint, full, stop }, alignment_us, ports)?;
+            }
             GateEvent::Aborted(checkpoint) => self.cancel_downstream(checkpoint),
             GateEvent::AllEnded => self.finish(now)?,
         }
@@ -320,7 +354,8 @@ impl Task {
     /// Takes the snapshots that were asked for. Returns whether there was one.
     fn answer_triggers(&mut self, ports: &mut dyn Ports) -> Result<bool, TaskFailure> {
         let mut any = false;
-        while let Some(Trigger { checkpoint, full, stop }) = self.triggers.pop_front() {
+        while let Some(trigger) = self.triggers.pop_front() {
+            let checkpoint = trigger.checkpoint;
             let accepted = match &mut self.head {
                 Head::Source(_) => {
                     let is_news = self.handled.is_none_or(|handled| checkpoint > handled);
@@ -330,8 +365,7 @@ impl Task {
                 Head::Gate(Gate(gate)) => gate.accepts_trigger(checkpoint),
             };
             if accepted {
-                self.stopped |= stop;
-                self.snapshot(checkpoint, full, 0, ports)?;
+                self.snapshot(trigger, 0, ports)?;
                 any = true;
             }
         }
@@ -341,21 +375,21 @@ impl Task {
     /// Takes the snapshot of a cut: nothing comes between the last record before it and the barrier. Copies no state.
     fn snapshot(
         &mut self,
-        checkpoint: CheckpointId,
-        full: bool,
+        Trigger { checkpoint, full, stop }: Trigger,
         alignment_us: u64,
         ports: &mut dyn Ports,
     ) -> Result<(), TaskFailure> {
+        self.stopped |= stop;
         let mut subtasks = Vec::with_capacity(self.plan.nodes.len());
         if let Head::Source(source) = &self.head {
             let part = SubtaskPart::Source { positions: source.positions() };
             let finished = self.end != End::Running;
-            subtasks.push(SubtaskSnapshot { id: source.id.clone(), watermark: source.watermark(), finished, part });
+            subtasks.push(SubtaskSnapshot { id: source.id.clone(), watermark: source.time.watermark(), finished, part });
         }
         let mut prepared = Vec::new();
         self.chain.snapshot((checkpoint, full), &mut subtasks, &mut prepared)?;
         if self.end == End::Running {
-            self.chain.control(&StreamElement::Barrier(Barrier { checkpoint, full, cancelled: false }));
+            self.chain.control(&StreamElement::Barrier(Barrier { checkpoint, full, stop, cancelled: false }));
         }
         let tables = self.chain.tables().to_vec();
         let groups = if tables.is_empty() { 0..0 } else { self.plan.groups.clone() };
@@ -368,7 +402,7 @@ impl Task {
 
     fn cancel_downstream(&mut self, checkpoint: CheckpointId) {
         if self.end == End::Running {
-            self.chain.control(&StreamElement::Barrier(Barrier { checkpoint, full: false, cancelled: true }));
+            self.chain.control(&StreamElement::Barrier(Barrier { checkpoint, full: false, stop: false, cancelled: true }));
         }
     }
 
@@ -405,6 +439,16 @@ impl Task {
             waits
         });
         Ok(true)
+    }
+
+    /// Returns where the task is in event time.
+    pub fn time(&self, now: Now) -> TaskTime {
+        let ended = self.ending || self.stopped || self.end != End::Running;
+        let head = match &self.head {
+            Head::Source(source) => HeadTime::Source(source.report_time(now, (self.held, ended))),
+            Head::Gate(Gate(gate)) => HeadTime::Inputs(gate.time()),
+        };
+        TaskTime { head, operators: self.chain.time() }
     }
 
     /// Returns what the task has done so far.

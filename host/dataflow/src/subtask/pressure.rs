@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::operator::{OperatorRestore, OperatorSubtask};
 use super::ports::{Now, Ports, TaskCommand, TaskEvent};
-use super::source::SourceSubtask;
+use super::source::{SourceSubtask, SourceWatermarks};
 use super::{Head, Node, Step, Task};
 use crate::batch::Batch;
 use crate::connector::{ConnectorError, Source, SourcePoll, SplitPosition};
@@ -174,7 +174,7 @@ impl World {
     }
 
     fn barrier(&mut self, checkpoint: u64) {
-        let barrier = Barrier { checkpoint: CheckpointId(checkpoint), full: false, cancelled: false };
+        let barrier = Barrier { checkpoint: CheckpointId(checkpoint), full: false, stop: false, cancelled: false };
         self.input.push_back(StreamElement::Barrier(barrier));
     }
 
@@ -278,7 +278,7 @@ fn a_source_that_is_held_reads_nothing_but_answers_triggers_and_ends_on_request(
     let (spec, plan) = plan();
     let plan = plan.tasks.into_iter().find(|task| task.nodes == [0]).unwrap();
     let subtask = SubtaskId { operator: id("lines"), index: 0 };
-    let head = Head::Source(SourceSubtask::new(subtask, Box::new(Endless), 1, None, None));
+    let head = Head::Source(SourceSubtask::new(subtask, Box::new(Endless), 1, SourceWatermarks::default(), None));
     let mut task = Task::new(plan, Attempt(1), spec.max_parallelism, head, vec![]);
     let mut world = World::default();
     let steps = |task: &mut Task, world: &mut World| {

@@ -1,42 +1,36 @@
-//! One subtask of a source: reading, positions, and the watermarks that its splits add up to.
+//! One subtask of a source: reading and positions.
 
+use super::alignment_group::AlignmentMember;
 use super::failure::TaskFailure;
 use super::ports::Now;
+use super::source_time::{Progress, SourceTime, WatermarkStrategy};
+use super::time_report::{SourceActivity, SourceReport};
 use crate::batch::Batch;
 use crate::connector::{Source, SourcePoll, SplitPosition};
 use crate::ids::SubtaskId;
-use crate::time::{EventTime, Watermark};
+use crate::time::Watermark;
 
 /// Records of one poll, at most.
 const POLL_RECORDS: usize = 1000;
-/// A watermark is sent at most this often.
-const WATERMARK_INTERVAL_US: u64 = 50_000;
 
-/// How a source's watermarks follow its records' event times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WatermarkStrategy {
-    /// How far behind the latest event time of its split a record may be without being late, in milliseconds.
-    pub out_of_orderness_ms: u64,
+/// How a subtask of a source takes part in event time.
+#[derive(Debug, Default)]
+pub struct SourceWatermarks {
+    /// How its watermarks follow from its records; `None` if they have no event time: it holds nobody back then.
+    pub strategy: Option<WatermarkStrategy>,
+    /// Its place among the sources that it does not run ahead of.
+    pub member: Option<AlignmentMember>,
 }
 
 /// One parallel instance of a source.
 pub struct SourceSubtask {
     pub(super) id: SubtaskId,
     source: Box<dyn Source>,
-    strategy: Option<WatermarkStrategy>,
-    splits: Vec<SplitTime>,
-    watermark: Option<Watermark>,
-    sent_at_us: u64,
+    pub(super) time: SourceTime,
     /// The last poll's batch, recycled.
     spare: Batch,
     pub(super) records_out: u64,
     pub(super) bytes_out: u64,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct SplitTime {
-    latest: Option<EventTime>,
-    finished: bool,
 }
 
 /// What a poll brought.
@@ -51,26 +45,16 @@ pub(super) enum Polled {
 }
 
 impl SourceSubtask {
-    /// Wraps a source that reads `splits` splits. `strategy` is `None` for records without event time; `restored` is
-    /// the watermark it had sent.
+    /// Wraps a source that reads `splits` splits. `restored` is the watermark it had sent.
     pub fn new(
         id: SubtaskId,
         source: Box<dyn Source>,
         splits: usize,
-        strategy: Option<WatermarkStrategy>,
+        watermarks: SourceWatermarks,
         restored: Option<Watermark>,
     ) -> Self {
-        Self {
-            id,
-            source,
-            strategy,
-            splits: vec![SplitTime::default(); splits],
-            watermark: restored,
-            sent_at_us: 0,
-            spare: Batch::default(),
-            records_out: 0,
-            bytes_out: 0,
-        }
+        let time = SourceTime::new(watermarks.strategy, splits, watermarks.member, restored);
+        Self { id, source, time, spare: Batch::default(), records_out: 0, bytes_out: 0 }
     }
 
     pub(super) fn poll(&mut self, now: Now) -> Result<Polled, TaskFailure> {
@@ -79,17 +63,18 @@ impl SourceSubtask {
         let polled = self.source.poll(now.processing_time, POLL_RECORDS, &mut batch);
         match polled.map_err(|error| TaskFailure::connector(self.id.clone(), error))? {
             SourcePoll::Records { split } => {
-                if let (Some(state), Some(latest)) = (self.splits.get_mut(split), batch.timestamps.max()) {
-                    state.latest = state.latest.max(Some(latest));
-                }
+                self.time.records(split, batch.timestamps.max(), self.source.declared_watermark(split));
                 self.records_out += batch.len() as u64;
                 self.bytes_out += batch.values.bytes() as u64;
                 Ok(Polled::Records(batch))
             }
             SourcePoll::SplitFinished { split } => {
-                if let Some(state) = self.splits.get_mut(split) {
-                    state.finished = true;
-                }
+                self.time.finished(split);
+                self.spare = batch;
+                Ok(Polled::Again)
+            }
+            SourcePoll::AtEnd { split } => {
+                self.time.at_end(split, now);
                 self.spare = batch;
                 Ok(Polled::Again)
             }
@@ -106,32 +91,6 @@ impl SourceSubtask {
         self.spare = batch;
     }
 
-    /// Returns the watermark to send, if it has advanced and one is due. `idle`: nothing is at hand, so it is due.
-    pub(super) fn due_watermark(&mut self, now: Now, idle: bool) -> Option<Watermark> {
-        let strategy = self.strategy?;
-        if !idle && now.monotonic_us < self.sent_at_us + WATERMARK_INTERVAL_US {
-            return None;
-        }
-        // A split that has said nothing yet holds it back.
-        let latest = self.splits.iter().filter(|split| !split.finished).map(|split| split.latest).min().flatten()?;
-        let behind = i64::try_from(strategy.out_of_orderness_ms).unwrap_or(i64::MAX);
-        let watermark = Watermark(EventTime(latest.0.saturating_sub(behind).saturating_sub(1)));
-        if Some(watermark) <= self.watermark {
-            return None;
-        }
-        self.sent_at_us = now.monotonic_us;
-        self.watermark = Some(watermark);
-        self.watermark
-    }
-
-    pub(super) fn set_watermark(&mut self, watermark: Watermark) {
-        self.watermark = Some(watermark);
-    }
-
-    pub(super) fn watermark(&self) -> Option<Watermark> {
-        self.watermark
-    }
-
     pub(super) fn positions(&self) -> Vec<SplitPosition> {
         self.source.positions()
     }
@@ -141,6 +100,29 @@ impl SourceSubtask {
         let positions = self.source.positions();
         let open = positions.iter().filter(|position| !position.finished).take(3);
         open.map(|position| format!("{} {}", position.split, position.display)).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Returns where it is in event time. `held`: it reads nothing for now, `ended`: nothing any more.
+    pub(super) fn report_time(&self, now: Now, (held, ended): (bool, bool)) -> SourceReport {
+        let (splits, unfinished) = self.time.report(&self.source.positions(), now);
+        let strategy = self.time.strategy();
+        let activity = match self.time.activity() {
+            _ if ended => SourceActivity::Ended,
+            _ if held => SourceActivity::Held,
+            activity => activity,
+        };
+        SourceReport {
+            id: self.id.clone(),
+            watermark: self.time.watermark(),
+            activity,
+            out_of_orderness_ms: strategy.and_then(|strategy| match strategy.progress {
+                Progress::OutOfOrderness { ms } => Some(ms),
+                Progress::Declared => None,
+            }),
+            idle_timeout_ms: strategy.and_then(|strategy| strategy.idle_timeout_ms),
+            splits,
+            unfinished,
+        }
     }
 
     /// Returns how much is left to read, in bytes, if that is known.

@@ -225,7 +225,7 @@ impl World {
     }
 
     fn barrier(&mut self, input: usize, checkpoint: u64) {
-        let barrier = Barrier { checkpoint: CheckpointId(checkpoint), full: false, cancelled: false };
+        let barrier = Barrier { checkpoint: CheckpointId(checkpoint), full: false, stop: false, cancelled: false };
         self.send(input, StreamElement::Barrier(barrier));
     }
 
@@ -257,7 +257,7 @@ impl World {
                 StreamElement::Watermark(watermark) => seen.push(format!("w {}", watermark.0.0)),
                 StreamElement::Barrier(barrier) => seen.push(format!("barrier {}", barrier.checkpoint.0)),
                 StreamElement::EndOfInput => seen.push("end".into()),
-                StreamElement::Idle => {}
+                StreamElement::Idle | StreamElement::Active => {}
             }
         }
         seen
@@ -382,6 +382,27 @@ fn event_time_timers_that_set_one_another_without_end_are_a_fault_and_not_a_stal
     world.watermark(0, 50_000);
     world.run();
     assert_eq!(world.calls.lock().unwrap().len(), 50_000);
+}
+
+#[test]
+fn nothing_fires_after_a_cut_that_the_job_stops_at() {
+    for stop in [false, true] {
+        let mut world = World::simple(Again::Never);
+        world.records(0, [("a", "p+5"), ("b", "e+7")]);
+        world.watermark(0, 6);
+        world.run();
+        world.seen();
+        let barrier = Barrier { checkpoint: CheckpointId(1), full: false, stop, cancelled: false };
+        world.send(0, StreamElement::Barrier(barrier));
+        world.run();
+        world.clock = 100;
+        let step = world.run();
+        let seen = world.seen();
+        match stop {
+            true => assert_eq!((step, seen), (Step::WaitForInput, vec!["barrier 1".to_owned()])),
+            false => assert_eq!(seen, ["barrier 1", "a@5"]),
+        }
+    }
 }
 
 #[test]

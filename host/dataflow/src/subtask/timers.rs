@@ -5,6 +5,7 @@ use std::rc::Rc;
 use super::failure::{FaultPosition, TaskFailure};
 use super::operator::{OperatorSubtask, shortest_faulting};
 use super::ports::Now;
+use super::time_report::{OperatorTime, PendingTimers};
 use crate::guest::{Effects, FaultCode, FaultPhase, Guest, GuestFault, Output, StateReads, TimeDomain, TimerBatch};
 use crate::key_group::key_hash;
 use crate::state::{Due, DueTimers, SharedState};
@@ -67,6 +68,17 @@ impl OperatorSubtask {
             return None;
         }
         self.state.as_ref()?.borrow_mut().next_timer(domain)
+    }
+
+    /// Returns where it is in event time, and what its timers wait for.
+    pub(super) fn time(&self) -> OperatorTime {
+        let pending = |domain| {
+            let mut state = self.state.as_ref()?.borrow_mut();
+            let (pending, next) = (state.pending_timers_of(domain), state.peek_timer(domain));
+            self.firing.has(domain).then_some(PendingTimers { domain, pending, next })
+        };
+        let timers = TimeDomain::ALL.into_iter().filter_map(pending).collect();
+        OperatorTime { id: self.id.clone(), watermark: self.watermark, finished: self.finished, timers }
     }
 
     /// Returns up to which time timers of a domain are due.

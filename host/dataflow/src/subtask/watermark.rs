@@ -1,5 +1,6 @@
 //! Combining watermarks: the minimum over the inputs that count.
 
+use super::time_report::Activity;
 use crate::time::Watermark;
 
 /// Combines the watermarks of several inputs. Idle and ended inputs do not hold it back; it never goes back.
@@ -30,6 +31,10 @@ impl WatermarkCombiner {
 
     /// An input has advanced. Returns the combined watermark if that advanced, too.
     pub fn advance(&mut self, input: usize, watermark: Watermark) -> Option<Watermark> {
+        if watermark == Watermark::MAX {
+            // It says how far this input is and nothing of the others: one that is idle now may still have records.
+            return self.end(input);
+        }
         let input = &mut self.inputs[input];
         input.watermark = input.watermark.max(Some(watermark));
         input.idle = false;
@@ -42,9 +47,21 @@ impl WatermarkCombiner {
         self.combine()
     }
 
-    /// An input speaks again.
+    /// An input counts again.
     pub fn active(&mut self, input: usize) {
         self.inputs[input].idle = false;
+    }
+
+    /// Returns where each input is: its watermark, and whether it is idle or has ended.
+    pub(super) fn inputs(&self) -> impl Iterator<Item = (Option<Watermark>, Activity)> {
+        self.inputs.iter().map(|input| {
+            let activity = match input {
+                Input { ended: true, .. } => Activity::Ended,
+                Input { idle: true, .. } => Activity::Idle,
+                Input { .. } => Activity::Active,
+            };
+            (input.watermark, activity)
+        })
     }
 
     /// Whether all inputs that have not ended are idle, and there is one.
@@ -60,11 +77,13 @@ impl WatermarkCombiner {
     }
 
     fn combine(&mut self) -> Option<Watermark> {
-        let combined = if self.inputs.iter().all(|input| input.ended) {
-            Some(Watermark::MAX)
-        } else {
+        let active = self.inputs.iter().filter(|input| !input.idle && !input.ended).map(|input| input.watermark).min();
+        let combined = match active {
             // `None`, an input that has said nothing yet, is less than any.
-            self.inputs.iter().filter(|input| !input.idle && !input.ended).map(|input| input.watermark).min().flatten()
+            Some(least) => least,
+            None if self.inputs.iter().all(|input| input.ended) => Some(Watermark::MAX),
+            // Only idle ones are left: as far as any came, which is what there is whoever became idle or ended first.
+            None => self.inputs.iter().filter_map(|input| input.watermark).max(),
         };
         if combined > self.combined {
             self.combined = combined;
@@ -102,6 +121,29 @@ mod tests {
         let mut combiner = WatermarkCombiner::new(1, Some(at(10)));
         assert_eq!(combiner.advance(0, at(8)), None);
         assert_eq!(combiner.advance(0, at(11)), Some(at(11)));
+    }
+
+    #[test]
+    fn an_input_that_ends_does_not_end_time_for_one_that_is_idle() {
+        let mut combiner = WatermarkCombiner::new(2, None);
+        combiner.advance(0, at(5));
+        assert_eq!(combiner.advance(0, Watermark::MAX), None);
+        assert_eq!(combiner.end(0), None);
+        assert_eq!(combiner.idle(1), Some(at(5)), "as far as the other came");
+        combiner.active(1);
+        assert_eq!(combiner.advance(1, at(9)), Some(at(9)));
+        assert_eq!(combiner.end(1), Some(Watermark::MAX));
+    }
+
+    #[test]
+    fn when_all_are_idle_it_does_not_matter_who_was_first() {
+        for order in [[0, 1], [1, 0]] {
+            let mut combiner = WatermarkCombiner::new(2, None);
+            combiner.advance(0, at(5));
+            combiner.advance(1, at(9));
+            let advanced = order.map(|input| combiner.idle(input));
+            assert_eq!(advanced.into_iter().flatten().collect::<Vec<_>>(), [at(9)], "{order:?}");
+        }
     }
 
     #[test]

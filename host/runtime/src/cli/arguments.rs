@@ -60,6 +60,8 @@ pub(crate) enum Verb {
     Plan(PlanArguments),
     /// Run a pipeline until its input ends or Ctrl-C stops it; resume it if it ran before.
     Run(RunArguments),
+    /// Say why a window or timer has not fired: watermarks, what holds them back, and pending timers.
+    Explain(ExplainArguments),
     /// Take a savepoint of a running pipeline: a copy of its state to keep, move, and start from. The pipeline goes on.
     Savepoint(SavepointArguments),
     /// Stop a running pipeline with a last checkpoint, or with a savepoint; it can be resumed.
@@ -158,6 +160,14 @@ pub(crate) struct RunArguments {
     pub(crate) drop_state: Vec<String>,
     #[command(flatten)]
     pub(crate) prepare: PrepareArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArguments {
+    /// A pipeline file, or a job's directory. If nothing runs, its newest checkpoint is read.
+    pub(crate) path: PathBuf,
+    /// One operator or source [default: all].
+    pub(crate) operator: Option<String>,
 }
 
 #[derive(Debug, Args)]

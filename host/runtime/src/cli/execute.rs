@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cofferdam::config::Diagnostic;
 use cofferdam::control::ControlServer;
-use cofferdam::execution::{RunOptions, delete_stores, execute as execute_job};
+use cofferdam::execution::{ExecutionEvent, RunOptions, delete_stores, execute as execute_job};
 use cofferdam::report::RunEvent;
 use cofferdam::storage::LocalStorage;
 use cofferdam_dataflow::checkpoint::storage::{StorageError, StorageErrorKind};
@@ -16,6 +16,7 @@ use super::interrupt::Interrupts;
 use super::observe::Observer;
 use super::run::{Prepared, StartOptions};
 use super::terminal::Terminal;
+use super::times::Places;
 use super::wiring;
 
 /// Runs a job to its end and tells what happens. The first SIGINT or SIGTERM stops it with a last checkpoint, the second
@@ -55,7 +56,11 @@ pub(super) fn execute(
         show(event);
         server.iter().for_each(|server| server.note(event));
     };
+    let places = Places::of(&definition);
     let mut observe = |event| {
+        if let (ExecutionEvent::Times { request, times }, Some(server)) = (&event, &server) {
+            server.note_time(*request, places.time(times));
+        }
         if let Some(event) = observer.observe(event) {
             show(&event);
         }

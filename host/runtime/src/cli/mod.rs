@@ -7,6 +7,7 @@ mod control;
 mod decide;
 mod diagnostics;
 mod execute;
+mod explain;
 mod failure;
 mod from;
 mod inspect;
@@ -19,9 +20,11 @@ mod run;
 mod state;
 mod stored;
 mod terminal;
+mod times;
 mod upkeep;
 mod usage;
 mod verbs;
+mod watermarks;
 mod wiring;
 mod work;
 
@@ -82,6 +85,7 @@ fn dispatch(verb: Verb, terminal: &Terminal, interrupts: &Interrupts) -> Result<
         Verb::Check(arguments) => run::check(&arguments, terminal),
         Verb::Plan(arguments) => changes::plan(&arguments, terminal),
         Verb::Run(arguments) => run::run(&arguments, terminal, interrupts),
+        Verb::Explain(arguments) => explain::explain(&arguments, terminal),
         Verb::Savepoint(arguments) => control::savepoint(&arguments, terminal),
         Verb::Stop(arguments) => control::stop(&arguments, terminal),
         Verb::Drain(arguments) => control::drain(&arguments, terminal),

@@ -90,7 +90,8 @@ impl Observer {
                 self.current = Totals::default();
                 None
             }
-            ExecutionEvent::SnapshotPause { .. } => None,
+            // Told to who has asked, by the caller.
+            ExecutionEvent::SnapshotPause { .. } | ExecutionEvent::Times { .. } => None,
             ExecutionEvent::Report(report) => self.report(report),
         }
     }

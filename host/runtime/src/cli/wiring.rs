@@ -22,6 +22,7 @@ use super::Exit;
 use super::failure::{Failure, chain};
 use super::inspect::ComponentSummary;
 use super::run::Prepared;
+use super::watermarks;
 
 /// Bytes of keys and values of one subtask's state, at most.
 const STATE_QUOTA_BYTES: u64 = 4 << 30;
@@ -40,7 +41,7 @@ pub(super) struct Component {
 /// The sources and sinks of a pipeline, made but not opened.
 #[derive(Default)]
 pub(super) struct Connectors {
-    pub(super) sources: BTreeMap<OperatorId, Arc<dyn SourceFactory>>,
+    pub(super) sources: BTreeMap<OperatorId, (Arc<dyn SourceFactory>, Option<WatermarkStrategy>)>,
     pub(super) sinks: BTreeMap<OperatorId, Arc<dyn SinkFactory>>,
 }
 
@@ -90,10 +91,14 @@ pub(super) fn connectors(file: &PipelineFile) -> Result<Connectors, Failure> {
         let place = ConnectorPlace { base_dir: file.base_dir.clone(), pipeline: pipeline.clone(), id: node.id.clone() };
         let refused = |error: ConnectorError| Diagnostic::at(node.place.clone(), error.code, error.message);
         let made = match &node.kind {
-            NodeConfigKind::Source { connector, .. } => connector
+            NodeConfigKind::Source { connector, watermark } => connector
                 .read(|name, table| SourceOptions::deserialize(name, table))
                 .and_then(|options| options.build(&place).map_err(refused))
-                .map(|factory| drop(connectors.sources.insert(node.id.clone(), factory))),
+                .and_then(|factory| {
+                    let watermarks = watermarks::strategy(watermark, &*factory)?;
+                    connectors.sources.insert(node.id.clone(), (factory, watermarks));
+                    Ok(())
+                }),
             NodeConfigKind::Sink { connector } => connector
                 .read(|name, table| SinkOptions::deserialize(name, table))
                 .and_then(|options| options.build(&place).map_err(refused))
@@ -108,7 +113,7 @@ pub(super) fn connectors(file: &PipelineFile) -> Result<Connectors, Failure> {
 impl Connectors {
     /// Returns what each source can promise.
     pub(super) fn source_guarantees(&self) -> BTreeMap<OperatorId, SourceGuarantee> {
-        self.sources.iter().map(|(id, factory)| (id.clone(), factory.guarantee())).collect()
+        self.sources.iter().map(|(id, (factory, _))| (id.clone(), factory.guarantee())).collect()
     }
 
     /// Returns what each sink can promise.
@@ -124,10 +129,10 @@ pub(super) fn definition(prepared: &Prepared) -> Result<JobDefinition, Failure> 
     for spec in &prepared.spec.nodes {
         let node = file.node(&spec.id).expect("the job was made from the file");
         parts.push(match &node.kind {
-            NodeConfigKind::Source { watermark, .. } => NodeParts::Source {
-                factory: Arc::clone(&prepared.connectors.sources[&spec.id]),
-                watermarks: Some(WatermarkStrategy { out_of_orderness_ms: watermark.out_of_orderness_ms }),
-            },
+            NodeConfigKind::Source { .. } => {
+                let (factory, watermarks) = prepared.connectors.sources[&spec.id].clone();
+                NodeParts::Source { factory, watermarks }
+            }
             NodeConfigKind::Sink { .. } => NodeParts::Sink { factory: Arc::clone(&prepared.connectors.sinks[&spec.id]) },
             NodeConfigKind::Operator(operator) => operator_parts(prepared, node, operator)?,
         });

@@ -15,6 +15,7 @@ mod restart;
 mod section;
 mod state;
 pub mod value;
+mod watermark;
 
 #[cfg(test)]
 mod schema;
@@ -36,9 +37,10 @@ pub use connector::ConnectorTable;
 pub use diagnostic::{Diagnostic, Place, SourceText};
 pub use guest_config::SecretRef;
 pub use limits::OperatorLimits;
-pub use node::{InputConfig, NodeConfig, NodeConfigKind, OperatorConfig, WatermarkOptions};
+pub use node::{InputConfig, NodeConfig, NodeConfigKind, OperatorConfig};
 pub use restart::RestartStrategy;
 pub use state::StateOptions;
+pub use watermark::WatermarkOptions;
 
 use diagnostic::Problems;
 use section::Section;

@@ -14,10 +14,10 @@ use super::guest_config::{self, SecretRef};
 use super::limits::{self, OperatorLimits};
 use super::section::{At, Section};
 use super::state::{self, StateKeys, StateOptions};
+use super::watermark::{self, WatermarkOptions};
 use crate::connector::{SINKS, SOURCES};
 
 pub(super) const SOURCE_KEYS: &[&str] = &["connector", "parallelism", "watermark"];
-pub(super) const WATERMARK_KEYS: &[&str] = &["out-of-orderness", "idle-timeout"];
 pub(super) const OPERATOR_KEYS: &[&str] = &[
     "component",
     "input",
@@ -68,13 +68,6 @@ pub enum NodeConfigKind {
         /// The connector and its options.
         connector: ConnectorTable,
     },
-}
-
-/// How a source's watermarks follow from event times.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WatermarkOptions {
-    /// How far the watermark stays behind the latest event time, in milliseconds.
-    pub out_of_orderness_ms: u64,
 }
 
 /// What an operator runs and how.
@@ -130,7 +123,7 @@ fn read_source(title: &str, table: &DeTable<'_>, name: &At<String>, problems: &m
         problems.add(found.span(), "source-with-input", format!("{title} is a source and cannot have an input"));
     }
     let connector = read_connector(&section, "source", name, problems);
-    let watermark = read_watermark(&section, problems);
+    let watermark = watermark::read(&section, problems);
     let parallelism = read_parallelism(&section, problems);
     let kind = NodeConfigKind::Source { connector: connector?, watermark };
     Some(NodeConfig { id: read_id(name, problems)?, place: problems.place(name.span.clone()), parallelism, inputs: vec![], kind })
@@ -236,18 +229,6 @@ fn read_connector(
         return None;
     }
     Some(ConnectorTable::new(found.value, kind, &name.value, common, problems.place(name.span.clone())))
-}
-
-fn read_watermark(section: &Section<'_, '_>, problems: &mut Problems) -> WatermarkOptions {
-    let expected = "a table such as { out-of-orderness = \"5s\" }";
-    let Some((table, span)) = section.table("watermark", expected, problems) else { return WatermarkOptions::default() };
-    let watermark = Section::open("watermark", table, span, WATERMARK_KEYS, problems);
-    if watermark.get("idle-timeout").is_some() {
-        let help = "an input that falls silent holds event time back until it ends: leave the key out";
-        problems.not_built(watermark.key_span("idle-timeout"), "\"idle-timeout\"", help);
-    }
-    let most = 366 * 24 * 3600 * 1000;
-    WatermarkOptions { out_of_orderness_ms: watermark.duration_ms("out-of-orderness", 0..=most, problems).unwrap_or(0) }
 }
 
 /// Reads `input = "a"`, `["a", "b.late"]` or `[["a", "b"], "c"]` (an inner list is united), with `partition`.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{PIPELINE_KEYS, ROOT_KEYS, checkpoint, guest_config, limits, node, restart, state, value};
+use super::{PIPELINE_KEYS, ROOT_KEYS, checkpoint, guest_config, limits, node, restart, state, value, watermark};
 use crate::connector::{SINKS, SOURCES, SinkOptions, SourceOptions};
 
 const SCHEMA: &str = include_str!("../../../../docs/pipeline.schema.json");
@@ -16,7 +16,7 @@ const TABLES: &[(&str, &[&str])] = &[
     ("/properties/checkpoint/properties/retention", checkpoint::RETENTION_KEYS),
     ("/properties/restart", restart::KEYS),
     ("/properties/state", state::KEYS),
-    ("/$defs/source-keys/watermark", node::WATERMARK_KEYS),
+    ("/$defs/source-keys/watermark", watermark::WATERMARK_KEYS),
     ("/properties/operator/additionalProperties", node::OPERATOR_KEYS),
     ("/properties/operator/additionalProperties/properties/secrets/additionalProperties", guest_config::SECRET_KEYS),
     ("/properties/operator/additionalProperties/properties/limits", limits::KEYS),

@@ -123,6 +123,22 @@ fn a_file_with_names_alone_gets_the_defaults() {
 }
 
 #[test]
+fn watermarks_are_read() {
+    let watermark = |value: &str| {
+        let file = parse(&WORD_COUNT.replace("{ out-of-orderness = \"5s\" }", value)).unwrap();
+        match &file.nodes[0].kind {
+            NodeConfigKind::Source { watermark, .. } => watermark.clone(),
+            _ => panic!("the first node is a source"),
+        }
+    };
+    assert_eq!(watermark("\"none\""), WatermarkOptions::None);
+    let all = "{ out-of-orderness = \"5s\", idle-timeout = \"1m\", align = \"g\", max-drift = \"10s\" }";
+    let WatermarkOptions::Given { out_of_orderness_ms, idle_timeout_ms, alignment, .. } = watermark(all) else { panic!() };
+    assert_eq!((out_of_orderness_ms, idle_timeout_ms), (Some(5000), Some(60_000)));
+    assert_eq!(alignment, Some(("g".to_owned(), 10_000)));
+}
+
+#[test]
 fn restart_strategies_are_read_with_their_own_keys() {
     let strategy = |keys: &str| parse(&format!("{WORD_COUNT}\n[restart]\n{keys}")).map(|file| file.restart);
     let fixed = RestartStrategy::FixedDelay { attempts: 5, delay_ms: 200 };
@@ -201,10 +217,16 @@ fn each_mistake_is_named_at_its_line_and_column() {
         ),
         (11, "connector = \"file\"", "11:13 unknown-connector: there is no source connector \"file\" (did you mean \"files\"?)"),
         (11, "", "10:9 missing-key: [source.lines] lacks the key \"connector\" (expected one of \"files\", \"generator\")"),
+        (13, "watermark = { align = \"a\" }", "13:15 missing-key: \"align\" needs \"max-drift\""),
         (
             13,
-            "watermark = { idle-timeout = \"1s\" }",
-            "13:15 not-built: \"idle-timeout\" is not built yet (an input that falls silent holds event time back until it ends: leave the key out)",
+            "watermark = { idle-timeout = \"2years\" }",
+            "13:30 out-of-range: \"idle-timeout\" is \"2years\", expected 0s to 1year 18h",
+        ),
+        (
+            13,
+            "watermark = \"no\"",
+            "13:13 bad-value: \"watermark\" is \"no\", expected a table such as { out-of-orderness = \"5s\" }, or \"none\"",
         ),
         (13, "input = \"count\"", "13:9 source-with-input: [source.lines] is a source and cannot have an input"),
         (

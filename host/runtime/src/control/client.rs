@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use super::address;
-use super::protocol::{Answer, LINE_BYTES_MAX, Request, line, parse_answer};
+use super::protocol::{ANSWER_BYTES_MAX, Answer, Request, line, parse_answer};
 
 /// A connection to a running job.
 pub struct Client {
@@ -89,7 +89,7 @@ impl Client {
     /// [`ClientError`].
     pub fn answer(&mut self) -> Result<Answer, ClientError> {
         let mut bytes = Vec::new();
-        let read = (&mut self.stream).take(LINE_BYTES_MAX).read_until(b'\n', &mut bytes);
+        let read = (&mut self.stream).take(ANSWER_BYTES_MAX).read_until(b'\n', &mut bytes);
         read.map_err(|error| self.failed(error))?;
         let dir = self.dir.display().to_string();
         if bytes.last() != Some(&b'\n') {

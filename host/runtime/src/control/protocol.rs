@@ -1,13 +1,17 @@
-//! What is said through the socket. A line is at most [`LINE_BYTES_MAX`] long and holds one object with the field `version`.
+//! What is said through the socket. A request is at most [`LINE_BYTES_MAX`] long. A line holds one object with the field `version`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::report::time::PipelineTime;
+
 /// The version of the protocol. Another one is refused, with both numbers.
 pub const VERSION: u64 = 1;
 
-/// No line is longer, its end included.
+/// No request is longer, its end included.
 pub(super) const LINE_BYTES_MAX: u64 = 64 << 10;
+/// No answer is longer, its end included.
+pub(super) const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
 /// What a client asks for. As JSON, the variant's name is the field `request`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +20,8 @@ pub(super) const LINE_BYTES_MAX: u64 = 64 << 10;
 pub enum Request {
     /// How the job is.
     Status {},
+    /// Where the job is in event time.
+    Explain {},
     /// Take a checkpoint at once and go on.
     Checkpoint {},
     /// Take a savepoint and go on.
@@ -46,6 +52,8 @@ pub enum Request {
 pub enum Answer {
     /// How the job is. The last answer to `status`.
     Status(Box<Status>),
+    /// Where the job is in event time. The last answer to `explain`.
+    Time(Box<PipelineTime>),
     /// The request is under way; about once a second.
     Waiting(Box<Status>),
     /// The checkpoint exists and its output is published. The last answer to `checkpoint`.

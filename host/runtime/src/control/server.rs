@@ -15,6 +15,7 @@ use super::address;
 use super::protocol::{Answer, LINE_BYTES_MAX, Request, Status, line, parse};
 use crate::execution::Control;
 use crate::report::RunEvent;
+use crate::report::time::PipelineTime;
 
 /// Clients at once.
 const CLIENTS_MAX: usize = 32;
@@ -78,6 +79,12 @@ impl ControlServer {
     /// Takes note of what happens in the run.
     pub fn note(&self, event: &RunEvent) {
         self.shared.state().note(event);
+        self.shared.changed.notify_all();
+    }
+
+    /// Tells who has asked where the job is in event time.
+    pub fn note_time(&self, request: u64, time: PipelineTime) {
+        self.shared.state().tell(request, Answer::Time(Box::new(time)));
         self.shared.changed.notify_all();
     }
 
@@ -181,6 +188,7 @@ impl Shared {
         let order = |request, to| self.target(to).map(|target| SavepointOrder { request, target });
         let made = match request {
             Request::Status {} => Err(Answer::Status(Box::new(self.status(&self.state())))),
+            Request::Explain {} => Ok((Control::Times { request: number }, false)),
             Request::Checkpoint {} => Ok((Control::Checkpoint { request: number }, false)),
             Request::Savepoint { to } => order(number, to).map(|order| (Control::Savepoint(order), false)),
             Request::Stop { savepoint: true, to } => order(number, to).map(|order| (Control::StopWithSavepoint(order), true)),

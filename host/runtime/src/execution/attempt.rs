@@ -13,7 +13,7 @@ use cofferdam_dataflow::subtask::{TaskCommand, TaskCounters};
 use super::build::AttemptParts;
 use super::channel::{Channel, Wakeup};
 use super::snapshot_writer::WriterHandle;
-use super::worker::{Clock, Shared, Worker, WorkerEvent};
+use super::worker::{Clock, Shared, Worker, WorkerCommand, WorkerEvent};
 
 /// wasm may use 512 KiB of it; the rest is for the host below and above.
 const STACK_BYTES: usize = 4 << 20;
@@ -46,7 +46,7 @@ impl Holding {
 
 struct RunningTask {
     shared: Shared,
-    commands: Sender<TaskCommand>,
+    commands: Sender<WorkerCommand>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -109,10 +109,19 @@ impl RunningAttempt {
         for (index, task) in self.tasks.iter().enumerate() {
             if tasks.is_none_or(|tasks| tasks.contains(&TaskIndex(index))) {
                 // A task that has failed does not listen any more; its failure is on its way.
-                let _ = task.commands.send(command);
+                let _ = task.commands.send(WorkerCommand::Task(command));
                 task.shared.wakeup.wake();
             }
         }
+    }
+
+    /// Asks all tasks where they are in event time. Returns how many there are.
+    pub(super) fn ask_times(&self) -> usize {
+        for task in &self.tasks {
+            let _ = task.commands.send(WorkerCommand::ReportTime);
+            task.shared.wakeup.wake();
+        }
+        self.tasks.len()
     }
 
     /// As [`Holding::note`].

@@ -12,7 +12,8 @@ use cofferdam_dataflow::guest::InstanceInfo;
 use cofferdam_dataflow::ids::{Attempt, OperatorId, SubtaskId};
 use cofferdam_dataflow::state::{StateOwner, SubtaskState};
 use cofferdam_dataflow::subtask::{
-    Head, Node, OperatorRestore, OperatorSubtask, SinkSubtask, SourceSubtask, Task, TaskFailure, WatermarkStrategy,
+    AlignmentGroup, AlignmentMember, Head, Node, OperatorRestore, OperatorSubtask, SinkSubtask, SourceSubtask, SourceWatermarks,
+    Task, TaskFailure, WatermarkStrategy,
 };
 use cofferdam_dataflow::time::ProcessingTime;
 
@@ -22,6 +23,33 @@ use super::stores::{Stores, store_failure};
 
 /// The splits of every source, found once an attempt.
 pub type Splits = BTreeMap<OperatorId, Vec<Split>>;
+
+/// The sources of one attempt that are kept together in event time.
+pub struct AlignmentGroups {
+    groups: BTreeMap<String, Arc<AlignmentGroup>>,
+    /// Each source's group, and the number of its first subtask in it.
+    first: BTreeMap<OperatorId, (String, usize)>,
+}
+
+impl AlignmentGroups {
+    /// Returns the groups of a job's sources, of which nobody has said anything.
+    pub fn of(definition: &JobDefinition) -> Self {
+        let (mut sizes, mut first) = (BTreeMap::<String, usize>::new(), BTreeMap::new());
+        for (node, parts) in definition.spec.nodes.iter().zip(&definition.parts) {
+            if let NodeParts::Source { watermarks: Some(WatermarkStrategy { alignment: Some(alignment), .. }), .. } = parts {
+                let size = sizes.entry(alignment.group.clone()).or_default();
+                first.insert(node.id.clone(), (alignment.group.clone(), *size));
+                *size += node.parallelism as usize;
+            }
+        }
+        Self { groups: sizes.into_iter().map(|(name, size)| (name, AlignmentGroup::new(size))).collect(), first }
+    }
+
+    fn member(&self, source: &SubtaskId, max_drift_ms: u64) -> Option<AlignmentMember> {
+        let (group, first) = self.first.get(&source.operator)?;
+        Some(self.groups.get(group)?.member(first + source.index as usize, max_drift_ms))
+    }
+}
 
 /// What the tasks of one attempt are built from. Shared by their threads.
 pub struct AttemptParts {
@@ -35,6 +63,8 @@ pub struct AttemptParts {
     pub restore: Option<RestorePlan>,
     /// As [`discover`] found them.
     pub splits: Splits,
+    /// The sources that are kept together in event time.
+    pub alignment: AlignmentGroups,
     /// The stores of state; needed if any operator's state is on disk.
     pub stores: Option<Stores>,
     /// Seeds the tables' hashes: nothing that leaves the process depends on it.
@@ -116,7 +146,9 @@ impl AttemptParts {
             let id = SubtaskId { operator: self.definition.spec.nodes[*index].id.clone(), index: plan.subtask };
             let restored = self.restored(plan, &id);
             match &self.definition.parts[*index] {
-                NodeParts::Source { watermarks, .. } => head = Some(Head::Source(self.source(plan, *index, &id, *watermarks)?)),
+                NodeParts::Source { watermarks, .. } => {
+                    head = Some(Head::Source(self.source(plan, *index, &id, watermarks.clone())?))
+                }
                 NodeParts::Operator { factory, limits, .. } => {
                     let info = InstanceInfo {
                         operator: id.operator.clone(),
@@ -166,7 +198,9 @@ impl AttemptParts {
         let count = splits.len();
         let source = factory.open(&context(plan, id), splits).map_err(|error| TaskFailure::connector(id.clone(), error))?;
         let restored = self.restored(plan, id).and_then(|restored| restored.watermark);
-        Ok(SourceSubtask::new(id.clone(), source, count, watermarks, restored))
+        let alignment = watermarks.as_ref().and_then(|strategy| strategy.alignment.as_ref());
+        let member = alignment.and_then(|alignment| self.alignment.member(id, alignment.max_drift_ms));
+        Ok(SourceSubtask::new(id.clone(), source, count, SourceWatermarks { strategy: watermarks, member }, restored))
     }
 
     /// Returns the state of the chain's operators, with what the checkpoint holds of it.

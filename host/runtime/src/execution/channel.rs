@@ -78,9 +78,8 @@ impl Channel {
         }
         queue.bytes += bytes;
         let was_empty = queue.elements.is_empty();
-        match (queue.elements.back_mut(), &element) {
-            // The newer one says all that the older one did.
-            (Some(last @ StreamElement::Watermark(_)), StreamElement::Watermark(_)) => *last = element,
+        match queue.elements.back_mut() {
+            Some(last) if element.replaces(last) => *last = element,
             _ => queue.elements.push_back(element),
         }
         drop(queue);
@@ -140,7 +139,7 @@ mod tests {
         let channel = Channel::new(Arc::default(), Arc::default());
         channel.push(records(3 * CREDIT_BYTES)).expect("an empty channel takes a batch of any size");
         assert!(channel.push(records(1)).is_err());
-        let barrier = StreamElement::Barrier(Barrier { checkpoint: CheckpointId(1), full: false, cancelled: false });
+        let barrier = StreamElement::Barrier(Barrier { checkpoint: CheckpointId(1), full: false, stop: false, cancelled: false });
         channel.push(barrier.clone()).unwrap();
         assert!(matches!(channel.pop(), Some(StreamElement::Records(_))));
         channel.push(records(1)).unwrap();
@@ -153,7 +152,9 @@ mod tests {
         for ms in 0..10 {
             channel.push(StreamElement::Watermark(Watermark(EventTime(ms)))).unwrap();
         }
+        channel.push(StreamElement::Watermark(Watermark::MAX)).unwrap();
         assert_eq!(channel.pop(), Some(StreamElement::Watermark(Watermark(EventTime(9)))));
+        assert_eq!(channel.pop(), Some(StreamElement::Watermark(Watermark::MAX)), "the end says less than how far it came");
         assert!(channel.is_empty());
     }
 

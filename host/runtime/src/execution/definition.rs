@@ -53,7 +53,7 @@ pub enum NodeParts {
     Source {
         /// Opens readers.
         factory: Arc<dyn SourceFactory>,
-        /// How watermarks follow event times; `None` if records have none.
+        /// How watermarks follow event times; `None` if records have none: the source holds nobody back.
         watermarks: Option<WatermarkStrategy>,
     },
     /// An operator.

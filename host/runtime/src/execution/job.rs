@@ -16,17 +16,18 @@ use cofferdam_dataflow::job::failure::{Failure, FailureCause};
 use cofferdam_dataflow::job::master::{DeclineReason, JobCommand, JobEnd, JobEvent, JobMaster, JobReport, JobSetup, Now};
 use cofferdam_dataflow::job::restart::RestartPolicy;
 use cofferdam_dataflow::state::MemoryPressure;
-use cofferdam_dataflow::subtask::{Cause, TaskCommand, TaskCounters, TaskFailure};
+use cofferdam_dataflow::subtask::{Cause, TaskCommand, TaskCounters, TaskFailure, TaskTime};
 use cofferdam_dataflow::time::MonotonicTime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::applier::{self, Applied, ApplierMessage};
 use super::attempt::RunningAttempt;
-use super::build::{AttemptParts, Splits};
+use super::build::{AlignmentGroups, AttemptParts, Splits};
 use super::definition::JobDefinition;
 use super::io::{self, Done, Work, anyone};
 use super::snapshot_writer::{self, WriterHandle, WriterMessage, Written};
 use super::stores::{self, Stores};
+use super::times::AskedTimes;
 use super::worker::{Clock, WorkerEvent};
 use crate::state_store::LocalPlace;
 
@@ -65,6 +66,11 @@ pub enum Control {
         /// What the final checkpoint is to be as well.
         savepoint: Option<SavepointOrder>,
     },
+    /// Say where the tasks are in event time.
+    Times {
+        /// The request.
+        request: u64,
+    },
     /// Stop with a checkpoint.
     Stop,
     /// Stop at once.
@@ -78,6 +84,13 @@ pub enum ExecutionEvent {
     Report(JobReport),
     /// What the tasks of the current attempt have done, by task; every 200 ms.
     Counters(Vec<TaskCounters>),
+    /// Where the tasks are in event time, as it was asked.
+    Times {
+        /// Who asked.
+        request: u64,
+        /// By task; `None` for one that has not answered. Empty if no attempt runs.
+        times: Vec<Option<TaskTime>>,
+    },
     /// The last counters of an attempt that has ended.
     AttemptEnded(Vec<TaskCounters>),
     /// For how long a task stood still to take a snapshot.
@@ -163,7 +176,7 @@ pub async fn execute(
     });
     let clock = Clock::start();
     let seed = options.seed;
-    let (running, tick, end) = (None, None, None);
+    let (running, tick, end, asked) = (None, None, None, Vec::new());
     let job = JobLoop {
         definition,
         storage,
@@ -176,6 +189,7 @@ pub async fn execute(
         applier,
         stores_suspect: false,
         running,
+        asked,
         tick,
         end,
     };
@@ -202,6 +216,8 @@ struct JobLoop {
     /// Whether a store has failed: the next attempt builds all of them again.
     stores_suspect: bool,
     running: Option<RunningAttempt>,
+    /// Questions where the tasks are in event time.
+    asked: Vec<AskedTimes>,
     tick: Option<MonotonicTime>,
     end: Option<JobEnd>,
 }
@@ -225,6 +241,7 @@ impl JobLoop {
             tokio::select! {
                 Some(message) = receiver.recv() => self.take(message, observe),
                 control = controls.recv(), if controls_open => match control {
+                    Some(Control::Times { request }) => self.ask_times(request, observe),
                     Some(control) => self.tell(event_of(control), observe),
                     None => controls_open = false,
                 },
@@ -233,6 +250,7 @@ impl JobLoop {
                     self.tell(JobEvent::Tick, observe);
                 }
                 _ = progress.tick() => {
+                    self.answer_times(observe);
                     if let Some(running) = &self.running {
                         observe(ExecutionEvent::Counters(running.counters()));
                     }
@@ -302,6 +320,10 @@ impl JobLoop {
             WorkerEvent::Running => self.tell(JobEvent::TaskStarted { attempt, task }, observe),
             WorkerEvent::SnapshotPause(pause) => observe(ExecutionEvent::SnapshotPause { task, pause }),
             WorkerEvent::MemoryPressure(pressure) => self.note_pressure(attempt, task, pressure, observe),
+            WorkerEvent::Time(time) => {
+                self.asked.iter_mut().for_each(|asked| asked.answer(attempt, task, &time));
+                self.answer_times(observe);
+            }
             WorkerEvent::EndOfData => self.tell(JobEvent::TaskEndOfData { attempt, task }, observe),
             WorkerEvent::Failed(failure) => {
                 self.stores_suspect |= stores::is_suspect(&failure);
@@ -332,6 +354,21 @@ impl JobLoop {
         }
         if pressure != MemoryPressure::None {
             self.tell(JobEvent::CheckpointWanted { attempt }, observe);
+        }
+    }
+
+    fn ask_times(&mut self, request: u64, observe: &mut dyn FnMut(ExecutionEvent)) {
+        match &self.running {
+            Some(running) => self.asked.push(AskedTimes::new(request, running.attempt, running.ask_times())),
+            None => observe(ExecutionEvent::Times { request, times: Vec::new() }),
+        }
+    }
+
+    fn answer_times(&mut self, observe: &mut dyn FnMut(ExecutionEvent)) {
+        let running = self.running.as_ref().map(|running| running.attempt);
+        for asked in self.asked.extract_if(.., |asked| asked.is_over(running)) {
+            let (request, times) = asked.finish();
+            observe(ExecutionEvent::Times { request, times });
         }
     }
 
@@ -414,6 +451,7 @@ impl JobLoop {
             storage: Arc::clone(&self.storage),
             restore,
             splits,
+            alignment: AlignmentGroups::of(&self.definition),
             seed: self.seed ^ attempt.0,
         };
         let messages = self.messages.clone();
@@ -446,6 +484,7 @@ impl JobLoop {
 
 fn event_of(control: Control) -> JobEvent {
     match control {
+        Control::Times { .. } => unreachable!("the job master is not asked"),
         Control::Checkpoint { request } => JobEvent::CheckpointRequested { request },
         Control::Savepoint(order) => JobEvent::SavepointRequested(order),
         Control::StopWithSavepoint(order) => JobEvent::StopWithSavepointRequested(order),

@@ -9,6 +9,7 @@ mod io;
 mod job;
 mod snapshot_writer;
 mod stores;
+mod times;
 mod worker;
 
 pub use definition::{JobDefinition, NodeParts, StateBackend};
@@ -20,7 +21,7 @@ pub use stores::delete_all as delete_stores;
 pub mod parts {
     pub use super::applier::{Applied, Applier, ApplierMessage};
     pub use super::attempt::Holding;
-    pub use super::build::{AttemptParts, Splits, discover};
+    pub use super::build::{AlignmentGroups, AttemptParts, Splits, discover};
     pub use super::io::{Done, Io, Work};
     pub use super::job::failure_of;
     pub use super::snapshot_writer::{SnapshotKey, Writer, WriterMessage, Written};

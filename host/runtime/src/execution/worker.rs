@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use cofferdam_dataflow::element::StreamElement;
 use cofferdam_dataflow::ids::{Attempt, SubtaskId, TaskIndex};
 use cofferdam_dataflow::state::MemoryPressure;
-use cofferdam_dataflow::subtask::{Now, Ports, Step, Task, TaskCommand, TaskCounters, TaskEvent, TaskFailure};
+use cofferdam_dataflow::subtask::{Now, Ports, Step, Task, TaskCommand, TaskCounters, TaskEvent, TaskFailure, TaskTime};
 use cofferdam_dataflow::time::ProcessingTime;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -32,12 +32,23 @@ pub(super) enum WorkerEvent {
     SnapshotPause(SnapshotPause),
     /// How short of memory the task's state is.
     MemoryPressure(MemoryPressure),
+    /// Where the task is in event time, as it was asked.
+    Time(Box<TaskTime>),
     /// All inputs have ended.
     EndOfData,
     /// The task failed and has been dropped.
     Failed(Box<TaskFailure>),
     /// The thread ends, failed or stopped. The last report.
     Ended,
+}
+
+/// What a worker is told.
+#[derive(Clone, Copy)]
+pub(super) enum WorkerCommand {
+    /// What its task is told.
+    Task(TaskCommand),
+    /// Report where the task is in event time.
+    ReportTime,
 }
 
 /// Reads the clocks.
@@ -84,7 +95,7 @@ pub(super) struct Worker {
     pub(super) clock: Clock,
     pub(super) inputs: Vec<Arc<Channel>>,
     pub(super) outputs: Vec<Arc<Channel>>,
-    pub(super) commands: Receiver<TaskCommand>,
+    pub(super) commands: Receiver<WorkerCommand>,
     pub(super) writer: WriterHandle,
     pub(super) report: Box<dyn Fn(WorkerEvent) + Send>,
 }
@@ -113,6 +124,13 @@ impl Worker {
         let (mut steps, mut counted_us) = (0_u32, 0);
         while !self.shared.stop.load(Ordering::Relaxed) {
             for command in self.commands.try_iter() {
+                let command = match command {
+                    WorkerCommand::Task(command) => command,
+                    WorkerCommand::ReportTime => {
+                        (self.report)(WorkerEvent::Time(Box::new(task.time(self.clock.now()))));
+                        continue;
+                    }
+                };
                 task.command(command);
                 // It may be what makes a source take a snapshot.
                 ports.cut_began = Some(thread_cpu());

@@ -180,7 +180,7 @@ fn definition(stage: &Stage, traps: &BTreeMap<&str, Arc<dyn Trap>>, interval_ms:
         parts.push(match &file.node(&node.id).unwrap().kind {
             NodeConfigKind::Source { connector, .. } => {
                 let options = connector.read(|name, table| SourceOptions::deserialize(name, table)).unwrap();
-                let watermarks = Some(WatermarkStrategy { out_of_orderness_ms: 0 });
+                let watermarks = Some(WatermarkStrategy::out_of_orderness(0));
                 NodeParts::Source { factory: options.build(&place).unwrap(), watermarks }
             }
             NodeConfigKind::Sink { connector } => {

@@ -5,6 +5,7 @@
 
 mod bootstrap;
 mod disk;
+mod event_time;
 mod faults;
 mod guest_faults;
 mod input;
@@ -13,6 +14,7 @@ mod kill;
 mod kinds;
 mod live;
 mod output;
+mod patterns;
 mod pipeline_file;
 mod plan;
 mod reader;
@@ -26,3 +28,4 @@ mod storage;
 mod stored;
 mod timers;
 mod toolchain;
+mod windows;

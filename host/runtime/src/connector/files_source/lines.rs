@@ -4,6 +4,7 @@
 //! the longest line; callers bound that.
 
 use std::io;
+use std::path::Path;
 
 use super::position::{FilePosition, WINDOW, window};
 use super::stream::ByteStream;
@@ -19,7 +20,7 @@ pub(super) enum Next {
     Line(usize, usize),
     /// A line beyond the limit.
     TooLong,
-    /// Nothing.
+    /// Nothing, for now if the stream is followed.
     End,
 }
 
@@ -53,14 +54,16 @@ pub(super) struct Lines {
     lines: u64,
     /// While an over-long line is dropped: the position of its start.
     dropping: Option<FilePosition>,
+    /// Whether a line ends with its newline only: more may come at any time.
+    follow: bool,
 }
 
 impl Lines {
-    /// Starts at the stream's beginning.
-    pub(super) fn new(stream: ByteStream) -> Self {
+    /// Starts at the stream's beginning. `follow`: a line ends with its newline only, however long that takes.
+    pub(super) fn new(stream: ByteStream, follow: bool) -> Self {
         let buffer = vec![0; CHUNK + WINDOW];
         let (start, scanned, end) = (0, 0, 0);
-        Self { stream, buffer, base: 0, start, scanned, end, ended: false, head: Vec::new(), lines: 0, dropping: None }
+        Self { stream, buffer, base: 0, start, scanned, end, ended: false, head: Vec::new(), lines: 0, dropping: None, follow }
     }
 
     /// Returns the unread bytes at hand.
@@ -83,6 +86,11 @@ impl Lines {
         self.stream.taken_bytes()
     }
 
+    /// As [`ByteStream::is_file_at`].
+    pub(super) fn is_file_at(&self, path: &Path) -> io::Result<Option<u64>> {
+        self.stream.is_file_at(path)
+    }
+
     /// Whether the stream has nothing beyond what is at hand.
     pub(super) fn ended(&self) -> bool {
         self.ended
@@ -90,11 +98,14 @@ impl Lines {
 
     /// Whether everything has been consumed, as far as that is known without reading on.
     pub(super) fn exhausted(&self) -> bool {
-        self.ended && self.start == self.end && self.dropping.is_none()
+        !self.follow && self.ended && self.start == self.end && self.dropping.is_none()
     }
 
     /// Finds the next line, reading on as needed. A last line may lack its newline. Does not consume it.
     pub(super) fn next(&mut self, line_max: usize) -> io::Result<Next> {
+        if self.dropping.is_some() {
+            return Ok(Next::End);
+        }
         loop {
             let newline = memchr::memchr(b'\n', &self.buffer[self.scanned..self.end]).map(|at| self.scanned + at);
             self.scanned = newline.unwrap_or(self.end);
@@ -103,7 +114,7 @@ impl Lines {
                 _ if length > line_max => return Ok(Next::TooLong),
                 Some(_) => return Ok(Next::Line(length, length + 1)),
                 None if !self.ended => self.fill()?,
-                None if length > 0 => return Ok(Next::Line(length, length)),
+                None if length > 0 && !self.follow => return Ok(Next::Line(length, length)),
                 None => return Ok(Next::End),
             }
         }
@@ -122,7 +133,12 @@ impl Lines {
         self.scanned = self.start;
     }
 
-    /// Drops more of a line that is being dropped, at most what is at hand and one read. `false` if there is none.
+    /// Looks for more where there was nothing before.
+    pub(super) fn look_again(&mut self) {
+        self.ended = false;
+    }
+
+    /// Drops more of a line that is being dropped, at most what is at hand and one read. `false` if there is none for now.
     pub(super) fn drop_some(&mut self) -> io::Result<bool> {
         if self.dropping.is_none() {
             return Ok(false);
@@ -134,11 +150,13 @@ impl Lines {
             }
             None => {
                 self.consume(self.end - self.start, 0);
-                if self.ended {
-                    self.dropping = None;
-                    self.lines += 1;
-                } else {
-                    self.fill()?;
+                match self.ended {
+                    true if self.follow => return Ok(false),
+                    true => {
+                        self.dropping = None;
+                        self.lines += 1;
+                    }
+                    false => self.fill()?,
                 }
             }
         }

@@ -47,7 +47,19 @@ pub fn files_source(options: &FilesSourceOptions, place: &ConnectorPlace) -> Res
 
 impl SourceFactory for FilesSourceFactory {
     fn guarantee(&self) -> SourceGuarantee {
-        SourceGuarantee { replayable: true, bounded: true }
+        SourceGuarantee { replayable: true, bounded: !self.settings.follow }
+    }
+
+    fn has_event_time(&self) -> bool {
+        self.settings.event_time.is_some()
+    }
+
+    fn declares_watermarks(&self) -> bool {
+        self.settings.watermark.is_some()
+    }
+
+    fn declares_idleness(&self) -> bool {
+        self.settings.follow
     }
 
     fn discover(&self, _: u32) -> Result<Vec<Split>, ConnectorError> {

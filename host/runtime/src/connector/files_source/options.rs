@@ -33,6 +33,13 @@ pub struct FilesSourceOptions {
     pub event_time: Option<JsonPointer>,
     /// The unit of event times that are numbers; milliseconds if not given.
     pub event_time_unit: Option<TimeUnit>,
+    /// A field that says up to which event time the file is complete: no record at or before it follows. As `event_time`,
+    /// but a record may lack it. Needs that.
+    pub watermark_field: Option<JsonPointer>,
+    /// Whether what is appended to a file is read as it comes, without an end. For files that are not compressed, and not for
+    /// `csv`.
+    #[serde(default)]
+    pub follow: bool,
     /// What a record that cannot be read does.
     #[serde(default)]
     pub on_malformed: OnMalformed,
@@ -73,10 +80,12 @@ pub(super) struct Settings {
     pub(super) key: Option<JsonPointer>,
     pub(super) event_time: Option<JsonPointer>,
     pub(super) event_time_unit: TimeUnit,
+    pub(super) watermark: Option<JsonPointer>,
+    pub(super) follow: bool,
     pub(super) on_malformed: OnMalformed,
     pub(super) line_max: usize,
     pub(super) delimiter: u8,
-    /// Finds key and event time in JSON.
+    /// Finds key, event time and watermark in JSON.
     pub(super) picker: Picker,
 }
 
@@ -90,19 +99,28 @@ impl Settings {
         if options.event_time_unit.is_some() && options.event_time.is_none() {
             return Err(option_refused("event-time-unit needs event-time"));
         }
+        if options.watermark_field.is_some() && options.event_time.is_none() {
+            return Err(option_refused("watermark-field needs event-time"));
+        }
         if options.delimiter.is_some() && options.format != Format::Csv {
             return Err(option_refused("delimiter needs format = \"csv\""));
         }
-        let mut picker = Picker::default();
-        for (slot, pointer) in [(Slot::Key, &options.key), (Slot::Time, &options.event_time)] {
-            if let Some(pointer) = pointer {
-                picker.add(slot, pointer);
-            }
+        if options.follow && options.format == Format::Csv {
+            return Err(option_refused("follow needs format = \"text\" or \"json\""));
         }
-        if let (Some(key), Some(time)) = (&options.key, &options.event_time)
-            && key.nests_with(time)
-        {
-            return Err(option_refused(format!("one of key = \"{key}\" and event-time = \"{time}\" lies within the other")));
+        let fields = [
+            (Slot::Key, "key", &options.key),
+            (Slot::Time, "event-time", &options.event_time),
+            (Slot::Watermark, "watermark-field", &options.watermark_field),
+        ];
+        let fields: Vec<_> = fields.iter().filter_map(|(slot, name, pointer)| Some((*slot, *name, pointer.as_ref()?))).collect();
+        let mut picker = Picker::default();
+        for (index, (slot, name, pointer)) in fields.iter().enumerate() {
+            picker.add(*slot, pointer);
+            if let Some((_, other, outer)) = fields[..index].iter().find(|(_, _, other)| pointer.nests_with(other)) {
+                let text = format!("one of {other} = \"{outer}\" and {name} = \"{pointer}\" lies within the other");
+                return Err(option_refused(text));
+            }
         }
         let delimiter = options.delimiter.unwrap_or(DELIMITER);
         let delimiter_byte = u8::try_from(delimiter).ok().filter(|b| b.is_ascii() && !matches!(b, b'"' | b'\n' | b'\r'));
@@ -113,6 +131,8 @@ impl Settings {
             key: options.key.clone(),
             event_time: options.event_time.clone(),
             event_time_unit: options.event_time_unit.unwrap_or_default(),
+            watermark: options.watermark_field.clone(),
+            follow: options.follow,
             on_malformed: options.on_malformed,
             line_max: line_max_bytes
                 .ok_or_else(|| option_refused(format!("max-line-bytes is {line_max}; it must be 1 byte to 64MiB")))?,

@@ -1,4 +1,4 @@
-//! Picks key and event time out of a JSON text in one pass that also checks it, without building a value.
+//! Picks key, event time and watermark out of a JSON text in one pass that also checks it, without building a value.
 
 use std::fmt;
 use std::str::FromStr;
@@ -62,10 +62,11 @@ impl JsonPointer {
 pub(super) enum Slot {
     Key = 0,
     Time = 1,
+    Watermark = 2,
 }
 
 /// What was found: each slot's JSON text, if it was there.
-type Found<'de> = [Option<&'de str>; 2];
+type Found<'de> = [Option<&'de str>; 3];
 
 /// The fields to pick, as a tree: what the paths share is walked once.
 #[derive(Clone, Debug, Default)]
@@ -243,16 +244,16 @@ mod tests {
     #[test]
     fn fields_are_found_at_any_depth_and_order() {
         let text = r#"{"x":[1,{"b":2}],"a":{"n":null,"t":17,"k":"é\n"},"t":0}"#;
-        assert_eq!(pick("/a/k", "/a/t", text), Ok([Some(r#""é\n""#), Some("17")]));
-        assert_eq!(pick("/x/1/b", "/x/0", text), Ok([Some("2"), Some("1")]));
-        assert_eq!(pick("/x/9", "/a/t/z", text), Ok([None, None]));
-        assert_eq!(pick("/a", "/x", text), Ok([Some(r#"{"n":null,"t":17,"k":"é\n"}"#), Some(r#"[1,{"b":2}]"#)]));
-        assert_eq!(pick("/~1a~0", "/t", r#"{"/a~":1.50,"t":"x"}"#), Ok([Some("1.50"), Some("\"x\"")]));
+        assert_eq!(pick("/a/k", "/a/t", text), Ok([Some(r#""é\n""#), Some("17"), None]));
+        assert_eq!(pick("/x/1/b", "/x/0", text), Ok([Some("2"), Some("1"), None]));
+        assert_eq!(pick("/x/9", "/a/t/z", text), Ok([None, None, None]));
+        assert_eq!(pick("/a", "/x", text), Ok([Some(r#"{"n":null,"t":17,"k":"é\n"}"#), Some(r#"[1,{"b":2}]"#), None]));
+        assert_eq!(pick("/~1a~0", "/t", r#"{"/a~":1.50,"t":"x"}"#), Ok([Some("1.50"), Some("\"x\""), None]));
     }
 
     #[test]
     fn the_same_field_may_be_both_and_the_last_of_a_name_counts() {
-        assert_eq!(pick("/t", "/t", r#"{"t":1,"t":2}"#), Ok([Some("2"), Some("2")]));
+        assert_eq!(pick("/t", "/t", r#"{"t":1,"t":2}"#), Ok([Some("2"), Some("2"), None]));
     }
 
     #[test]
@@ -267,7 +268,7 @@ mod tests {
     #[test]
     fn deep_nesting_is_no_stack_overflow() {
         let deep = format!("{{\"z\":{}1{},\"a\":1,\"t\":2}}", "[".repeat(200_000), "]".repeat(200_000));
-        assert_eq!(pick("/a", "/t", &deep), Ok([Some("1"), Some("2")]));
+        assert_eq!(pick("/a", "/t", &deep), Ok([Some("1"), Some("2"), None]));
     }
 
     #[test]

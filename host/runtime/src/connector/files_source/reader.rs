@@ -12,8 +12,8 @@ use super::lines::{Lines, Next, Resumed};
 use super::options::{Format, OnMalformed, Settings};
 use super::pick::{Slot, scalar};
 use super::position::FilePosition;
-use super::stream::ByteStream;
-use crate::connector::failure::read_failed;
+use super::stream::{ByteStream, is_compressed};
+use crate::connector::failure::{option_refused, read_failed};
 
 /// How much of a file one poll reads, in uncompressed bytes; a longer line is read whole.
 const POLL_BYTES: u64 = 256 << 10;
@@ -28,7 +28,7 @@ pub(super) enum Read {
     Some,
     /// None yet: what was read was blank or malformed.
     NoneYet,
-    /// None any more.
+    /// None any more; if the file is followed, for now.
     End,
 }
 
@@ -49,6 +49,7 @@ struct CsvFile {
     rows: CsvRows,
     key: Option<usize>,
     time: Option<usize>,
+    watermark: Option<usize>,
 }
 
 /// Key and event time of the record at hand.
@@ -57,6 +58,8 @@ struct Fields {
     key: Vec<u8>,
     time_text: Vec<u8>,
     time: Option<EventTime>,
+    /// The latest of all records so far.
+    watermark: Option<EventTime>,
 }
 
 impl FileReader {
@@ -71,8 +74,11 @@ impl FileReader {
         position: Option<&FilePosition>,
     ) -> Result<Self, ConnectorError> {
         let failed = |error| read_failed(path, error);
+        if settings.follow && is_compressed(path) {
+            return Err(option_refused(format!("\"{name}\" is compressed and cannot be followed")));
+        }
         let stored_bytes = std::fs::metadata(path).map_err(failed)?.len();
-        let mut lines = Lines::new(ByteStream::open(path).map_err(failed)?);
+        let mut lines = Lines::new(ByteStream::open(path).map_err(failed)?, settings.follow);
         let csv = match settings.format {
             Format::Csv => Some(CsvFile::open(name, path, settings, &mut lines)?),
             Format::Text | Format::Json => None,
@@ -103,6 +109,27 @@ impl FileReader {
         self.lines.exhausted()
     }
 
+    /// Returns up to which event time its records say that it is complete.
+    pub(super) fn declared_watermark(&self) -> Option<EventTime> {
+        self.fields.watermark
+    }
+
+    /// Checks that a file that is followed is still there, and has not become shorter than what was read of it.
+    ///
+    /// # Errors
+    /// `source-changed` if not.
+    pub(super) fn check_followed(&self) -> Result<(), ConnectorError> {
+        let changed = |what: String| ConnectorError::permanent("source-changed", format!("\"{}\" {what}", self.name));
+        let taken = self.lines.taken_bytes();
+        match self.lines.is_file_at(&self.path) {
+            Ok(None) => Err(changed("was replaced by another file while it was followed".into())),
+            Ok(Some(length)) if length < taken => Err(changed(format!("has only {length} bytes left, and {taken} were read"))),
+            Ok(Some(_)) => Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(changed("is gone while it was followed".into())),
+            Err(error) => Err(read_failed(&self.path, error)),
+        }
+    }
+
     /// Returns how many records were skipped.
     pub(super) fn malformed(&self) -> u64 {
         self.malformed
@@ -119,6 +146,9 @@ impl FileReader {
     /// `record-malformed` where that fails; what else comes with reading.
     pub(super) fn read(&mut self, max_records: usize, batch: &mut Batch) -> Result<Read, ConnectorError> {
         let settings = Arc::clone(&self.settings);
+        if settings.follow {
+            self.lines.look_again();
+        }
         let until = self.lines.offset() + POLL_BYTES;
         let mut more = true;
         while more && batch.len() < max_records && self.lines.offset() < until && batch.bytes() < BATCH_BYTES {
@@ -256,7 +286,7 @@ impl CsvFile {
             let input = lines.at_hand();
             match rows.parse(input, lines.ended()) {
                 _ if input.is_empty() && lines.ended() => {
-                    return Ok(Self { rows, key: None, time: None });
+                    return Ok(Self { rows, key: None, time: None, watermark: None });
                 }
                 _ if input.is_empty() => {}
                 Parsed::Record(taken) => {
@@ -279,7 +309,8 @@ impl CsvFile {
             None => Ok(None),
         };
         let (key, time) = (find("key", &settings.key)?, find("event-time", &settings.event_time)?);
-        Ok(Self { rows, key, time })
+        let watermark = find("watermark-field", &settings.watermark)?;
+        Ok(Self { rows, key, time, watermark })
     }
 }
 
@@ -296,6 +327,10 @@ impl Fields {
             scalar(text, &mut self.time_text).map_err(|what| format!("the event time \"{pointer}\" {what}"))?;
             self.time = Some(parse_time(&self.time_text, settings)?);
         }
+        if let Some((pointer, text)) = settings.watermark.as_ref().zip(found[Slot::Watermark as usize]) {
+            scalar(text, &mut self.time_text).map_err(|what| format!("the watermark \"{pointer}\" {what}"))?;
+            self.watermark = self.watermark.max(Some(parse_time(&self.time_text, settings)?));
+        }
         Ok(())
     }
 
@@ -311,6 +346,9 @@ impl Fields {
         }
         if let Some(index) = csv.time {
             self.time = Some(parse_time(field(index)?.as_bytes(), settings)?);
+        }
+        if let Some(text) = csv.watermark.map(field).transpose()?.filter(|text| !text.is_empty()) {
+            self.watermark = self.watermark.max(Some(parse_time(text.as_bytes(), settings)?));
         }
         Ok(())
     }

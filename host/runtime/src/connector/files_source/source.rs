@@ -9,13 +9,19 @@ use std::sync::Arc;
 
 use cofferdam_dataflow::batch::Batch;
 use cofferdam_dataflow::connector::{ConnectorError, Source, SourcePoll, Split, SplitPosition};
-use cofferdam_dataflow::time::ProcessingTime;
+use cofferdam_dataflow::time::{EventTime, ProcessingTime};
 
 use super::options::Settings;
 use super::position::FilePosition;
 use super::reader::{FileReader, Read};
 
 const OPEN_FILES: usize = 16;
+/// All files that are followed are open at once, so they are limited.
+const FOLLOWED_FILES: usize = 256;
+/// How soon files that are followed are looked at again, when none of them had anything.
+const FOLLOW_MS: u64 = 20;
+/// Polls without anything of a file that is followed, between two looks at whether it is still there.
+const CHECK_EVERY: u32 = 50;
 
 /// Reads splits, one a file.
 pub(super) struct FilesSource {
@@ -30,11 +36,19 @@ pub(super) struct FilesSource {
     waiting: VecDeque<usize>,
     /// Records skipped in files that are finished.
     malformed: u64,
+    /// How many files in a row had nothing.
+    quiet: usize,
 }
 
 enum State {
-    Waiting { stored_bytes: u64 },
-    Reading(Box<FileReader>),
+    Waiting {
+        stored_bytes: u64,
+    },
+    /// `quiet`: how often in a row it had nothing.
+    Reading {
+        reader: Box<FileReader>,
+        quiet: u32,
+    },
     Finished(SplitPosition),
 }
 
@@ -45,8 +59,13 @@ impl FilesSource {
         settings: Arc<Settings>,
         splits: Vec<(Split, Option<SplitPosition>)>,
     ) -> Result<Self, ConnectorError> {
+        if settings.follow && splits.len() > FOLLOWED_FILES {
+            let text =
+                format!("{} files are followed by one subtask, more than {FOLLOWED_FILES}: raise parallelism", splits.len());
+            return Err(ConnectorError::permanent("option-refused", text));
+        }
         let (finished, reading, waiting) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
-        let mut source = Self { base, settings, splits: Vec::new(), finished, reading, waiting, malformed: 0 };
+        let mut source = Self { base, settings, splits: Vec::new(), finished, reading, waiting, malformed: 0, quiet: 0 };
         for (index, (split, position)) in splits.into_iter().enumerate() {
             let path = source.base.join(&split.id);
             let state = match position {
@@ -57,7 +76,10 @@ impl FilesSource {
                 Some(position) if FilePosition::decode(&position)?.offset > 0 => {
                     source.reading.push_back(index);
                     let position = FilePosition::decode(&position)?;
-                    State::Reading(Box::new(FileReader::open(&split.id, &path, &source.settings, Some(&position))?))
+                    State::Reading {
+                        reader: Box::new(FileReader::open(&split.id, &path, &source.settings, Some(&position))?),
+                        quiet: 0,
+                    }
                 }
                 _ => {
                     source.waiting.push_back(index);
@@ -71,12 +93,13 @@ impl FilesSource {
 
     /// Opens the next files, up to the limit.
     fn open_waiting(&mut self) -> Result<(), ConnectorError> {
-        while self.reading.len() < OPEN_FILES
+        let most = if self.settings.follow { FOLLOWED_FILES } else { OPEN_FILES };
+        while self.reading.len() < most
             && let Some(index) = self.waiting.pop_front()
         {
             let (split, state) = &mut self.splits[index];
             let reader = FileReader::open(&split.id, &self.base.join(&split.id), &self.settings, None)?;
-            *state = State::Reading(Box::new(reader));
+            *state = State::Reading { reader: Box::new(reader), quiet: 0 };
             self.reading.push_back(index);
         }
         Ok(())
@@ -84,7 +107,7 @@ impl FilesSource {
 }
 
 impl Source for FilesSource {
-    fn poll(&mut self, _: ProcessingTime, max_records: usize, batch: &mut Batch) -> Result<SourcePoll, ConnectorError> {
+    fn poll(&mut self, now: ProcessingTime, max_records: usize, batch: &mut Batch) -> Result<SourcePoll, ConnectorError> {
         if let Some(split) = self.finished.pop_front() {
             return Ok(SourcePoll::SplitFinished { split });
         }
@@ -93,15 +116,32 @@ impl Source for FilesSource {
             return Ok(SourcePoll::End);
         };
         let (split, state) = &mut self.splits[index];
-        let State::Reading(reader) = state else { unreachable!("only files that are open are in the queue") };
+        let State::Reading { reader, quiet } = state else { unreachable!("only files that are open are in the queue") };
         match reader.read(max_records, batch)? {
             Read::Some => {
                 self.reading.push_back(index);
+                (*quiet, self.quiet) = (0, 0);
                 Ok(SourcePoll::Records { split: index })
             }
             Read::NoneYet => {
                 self.reading.push_back(index);
                 Ok(SourcePoll::Pending { retry_after_ms: 0 })
+            }
+            Read::End if self.settings.follow => {
+                self.reading.push_back(index);
+                *quiet += 1;
+                if *quiet == 1 {
+                    return Ok(SourcePoll::AtEnd { split: index });
+                }
+                if quiet.is_multiple_of(CHECK_EVERY) {
+                    reader.check_followed()?;
+                }
+                self.quiet += 1;
+                if self.quiet < self.reading.len() {
+                    return self.poll(now, max_records, batch);
+                }
+                self.quiet = 0;
+                Ok(SourcePoll::Pending { retry_after_ms: FOLLOW_MS })
             }
             Read::End => {
                 self.malformed += reader.malformed();
@@ -114,16 +154,26 @@ impl Source for FilesSource {
     fn positions(&self) -> Vec<SplitPosition> {
         let position = |(split, state): &(Split, State)| match state {
             State::Waiting { .. } => FilePosition::start().encode(split, false),
-            State::Reading(reader) => reader.position().encode(split, reader.exhausted()),
+            State::Reading { reader, .. } => reader.position().encode(split, reader.exhausted()),
             State::Finished(position) => position.clone(),
         };
         self.splits.iter().map(position).collect()
     }
 
+    fn declared_watermark(&self, split: usize) -> Option<EventTime> {
+        match &self.splits[split].1 {
+            State::Reading { reader, .. } => reader.declared_watermark(),
+            State::Waiting { .. } | State::Finished(_) => None,
+        }
+    }
+
     fn remaining_bytes(&self) -> Option<u64> {
+        if self.settings.follow {
+            return None;
+        }
         let remaining = |(_, state): &(Split, State)| match state {
             State::Waiting { stored_bytes } => *stored_bytes,
-            State::Reading(reader) => reader.remaining_bytes(),
+            State::Reading { reader, .. } => reader.remaining_bytes(),
             State::Finished(_) => 0,
         };
         Some(self.splits.iter().map(remaining).sum())
@@ -131,7 +181,7 @@ impl Source for FilesSource {
 
     fn malformed(&self) -> u64 {
         let open = self.splits.iter().map(|(_, state)| match state {
-            State::Reading(reader) => reader.malformed(),
+            State::Reading { reader, .. } => reader.malformed(),
             State::Waiting { .. } | State::Finished(_) => 0,
         });
         self.malformed + open.sum::<u64>()

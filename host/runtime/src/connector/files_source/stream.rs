@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -34,7 +35,20 @@ impl Read for Counted {
     }
 }
 
+/// Whether a file's name says that it is compressed.
+pub(super) fn is_compressed(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "gz" || extension == "zst")
+}
+
 impl ByteStream {
+    /// Returns the length in bytes of the file at a path; `None` if that is another file than the one that is read.
+    pub(super) fn is_file_at(&self, path: &Path) -> io::Result<Option<u64>> {
+        let Input::Plain(input) = &self.input else { return Ok(None) };
+        let (there, own) = (std::fs::metadata(path)?, input.file.metadata()?);
+        let is_same = (there.dev(), there.ino()) == (own.dev(), own.ino());
+        Ok(is_same.then_some(there.len()))
+    }
+
     /// Opens a file; one whose name ends in `.gz` or `.zst` is decompressed, all its members or frames.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         const BUFFER: usize = 64 << 10;

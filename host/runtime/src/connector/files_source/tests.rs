@@ -318,6 +318,7 @@ fn files_are_read_in_turn_and_each_split_ends_once() {
             SourcePoll::Records { split } => order.push(split),
             SourcePoll::SplitFinished { split } => ended.push(split),
             SourcePoll::Pending { .. } => {}
+            SourcePoll::AtEnd { .. } => panic!("nothing is followed"),
             SourcePoll::End => break,
         }
     }
@@ -335,4 +336,129 @@ fn a_position_that_is_none_is_refused() {
     fs::write(folder.path().join("in"), "a\n").unwrap();
     let wrong = SplitPosition { split: "in".to_owned(), position: vec![9, 9], finished: false, display: String::new() };
     assert_eq!(open(&*factory(folder.path(), "path = \"in\""), &[wrong]).err().unwrap().code, "position-invalid");
+}
+
+/// Polls until nothing is at hand. Returns the values, and which splits were said to be at their end.
+fn drain(source: &mut dyn Source) -> Result<(Vec<String>, Vec<usize>), ConnectorError> {
+    let (mut values, mut at_end, mut batch) = (Vec::new(), Vec::new(), Batch::default());
+    loop {
+        batch.clear();
+        match source.poll(ProcessingTime(0), 10, &mut batch)? {
+            SourcePoll::Pending { .. } => return Ok((values, at_end)),
+            SourcePoll::AtEnd { split } => at_end.push(split),
+            SourcePoll::Records { .. } => {
+                values.extend((0..batch.len()).map(|i| String::from_utf8(batch.values.get(i).to_vec()).unwrap()));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn append(path: &Path, text: &str) {
+    fs::OpenOptions::new().append(true).open(path).unwrap().write_all(text.as_bytes()).unwrap();
+}
+
+#[test]
+fn a_file_that_is_followed_goes_on_when_it_grows() {
+    let folder = tempfile::tempdir().unwrap();
+    let [a, b] = ["a", "b"].map(|name| folder.path().join(name));
+    fs::write(&a, "a1\na2\nhal").unwrap();
+    fs::write(&b, "").unwrap();
+    let factory = factory(folder.path(), "path = \".\"\nfollow = true");
+    assert!(!factory.guarantee().bounded);
+    let mut source = open(&*factory, &[]).unwrap();
+    let (values, mut at_end) = drain(&mut *source).unwrap();
+    at_end.sort_unstable();
+    assert_eq!((values, at_end), (vec!["a1".into(), "a2".into()], vec![0, 1]));
+    assert_eq!(drain(&mut *source).unwrap(), (vec![], vec![]), "the end is said once");
+    assert!(source.positions().iter().all(|position| !position.finished));
+    let positions = source.positions();
+    append(&a, "f\nnext\n");
+    assert_eq!(drain(&mut *source).unwrap(), (vec!["half".into(), "next".into()], vec![0]), "a line ends with its newline");
+    append(&b, "b1\n");
+    assert_eq!(drain(&mut *source).unwrap(), (vec!["b1".into()], vec![1]));
+    let mut again = open(&*factory, &positions).unwrap();
+    let mut values = drain(&mut *again).unwrap().0;
+    values.sort();
+    assert_eq!(values, ["b1", "half", "next"], "reading goes on where it was left");
+    assert_eq!(source.remaining_bytes(), None);
+}
+
+#[test]
+fn a_long_line_that_is_dropped_stays_dropped_until_it_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("in");
+    fs::write(&path, "a\n0123456789").unwrap();
+    let options = "path = \"in\"\nfollow = true\nmax-line-bytes = \"5B\"\non-malformed = \"skip\"";
+    let mut source = open(&*factory(folder.path(), options), &[]).unwrap();
+    assert_eq!(drain(&mut *source).unwrap().0, ["a"]);
+    append(&path, "0123456789");
+    assert!(drain(&mut *source).unwrap().0.is_empty());
+    append(&path, "0\nb\n");
+    assert_eq!(drain(&mut *source).unwrap().0, ["b"]);
+    assert_eq!(source.malformed(), 1);
+}
+
+#[test]
+fn a_file_that_is_followed_and_taken_away_is_an_error() {
+    type Change = fn(&Path);
+    let changes: [(Change, &str); 3] = [
+        (|path| fs::write(path, "a").unwrap(), "has only 1 bytes left, and 4 were read"),
+        (|path| fs::remove_file(path).unwrap(), "is gone while it was followed"),
+        (
+            |path| {
+                fs::write(path.with_extension("new"), "new\n").unwrap();
+                fs::rename(path.with_extension("new"), path).unwrap();
+            },
+            "was replaced by another file",
+        ),
+    ];
+    for (change, message) in changes {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("in.log");
+        fs::write(&path, "a\nb\n").unwrap();
+        let mut source = open(&*factory(folder.path(), "path = \"in.log\"\nfollow = true"), &[]).unwrap();
+        assert_eq!(drain(&mut *source).unwrap().0, ["a", "b"]);
+        change(&path);
+        let error = (0..100).find_map(|_| drain(&mut *source).err()).expect("it is noticed");
+        assert_eq!(error.code, "source-changed");
+        assert!(error.message.contains(message), "{error}");
+    }
+}
+
+#[test]
+fn what_cannot_be_followed_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder.path().join("in.gz"), b"a\n");
+    let error = drain(&mut *open(&*factory(folder.path(), "path = \"in.gz\"\nfollow = true"), &[]).unwrap()).unwrap_err();
+    assert_eq!((error.code, error.message.as_str()), ("option-refused", "\"in.gz\" is compressed and cannot be followed"));
+    let refused = |options: &str| {
+        let id = OperatorId::new("in").unwrap();
+        let place = ConnectorPlace { base_dir: folder.path().to_owned(), pipeline: id.clone(), id };
+        files_source(&toml::from_str(options).unwrap(), &place).err().unwrap().message
+    };
+    assert_eq!(refused("path = \"x\"\nformat = \"csv\"\nfollow = true"), "follow needs format = \"text\" or \"json\"");
+    assert_eq!(refused("path = \"x\"\nformat = \"json\"\nwatermark-field = \"/w\""), "watermark-field needs event-time");
+    let nested = "path = \"x\"\nformat = \"json\"\nevent-time = \"/t\"\nwatermark-field = \"/t/w\"";
+    assert_eq!(refused(nested), "one of event-time = \"/t\" and watermark-field = \"/t/w\" lies within the other");
+}
+
+#[test]
+fn a_field_says_how_far_a_file_is() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("in.jsonl"), "{\"t\":9}\n{\"t\":3,\"w\":2}\n{\"t\":4,\"w\":1}\n").unwrap();
+    fs::write(folder.path().join("in.csv"), "t,w\n9,\n3,2\n4,1\n").unwrap();
+    for (file, format) in [("in.jsonl", "json"), ("in.csv", "csv")] {
+        let options = format!("path = \"{file}\"\nformat = \"{format}\"\nevent-time = \"/t\"\nwatermark-field = \"/w\"");
+        let factory = factory(folder.path(), &options);
+        assert!(factory.declares_watermarks() && factory.has_event_time());
+        let mut source = open(&*factory, &[]).unwrap();
+        let mut declared = Vec::new();
+        let mut batch = Batch::default();
+        while let SourcePoll::Records { split } = source.poll(ProcessingTime(0), 1, &mut batch).unwrap() {
+            declared.push(source.declared_watermark(split).map(|time| time.0));
+            batch.clear();
+        }
+        assert_eq!(declared, [None, Some(2), Some(2)], "{file}");
+    }
 }

@@ -25,6 +25,7 @@ fn read(source: &mut dyn Source, now: i64, max_records: usize, polls: usize) -> 
         batch.clear();
         match source.poll(ProcessingTime(now), max_records, &mut batch).unwrap() {
             SourcePoll::End => break,
+            SourcePoll::AtEnd { .. } => panic!("a generator has no end that it waits at"),
             SourcePoll::Records { .. } | SourcePoll::SplitFinished { .. } | SourcePoll::Pending { .. } => {}
         }
         for index in 0..batch.len() {

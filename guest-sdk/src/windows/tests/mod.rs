@@ -1,0 +1,4 @@
+mod model;
+mod probe;
+mod random;
+mod rules;
