@@ -85,8 +85,8 @@ pub struct Task {
     timers_had_turn: bool,
     /// A source that reads nothing for now, on request.
     held: bool,
-    /// How short of memory its state is, as last reported.
-    pressure: MemoryPressure,
+    /// How short of memory its state is, as last reported; `None` if that must be reported again, whatever it is.
+    pressure: Option<MemoryPressure>,
     /// When it last did something else than handling input.
     upkept_us: u64,
     end: End,
@@ -159,7 +159,7 @@ impl Task {
             ending: false,
             timers_had_turn: false,
             held: false,
-            pressure: MemoryPressure::None,
+            pressure: Some(MemoryPressure::None),
             upkept_us: 0,
             end: End::Running,
         }
@@ -180,8 +180,8 @@ impl Task {
             TaskCommand::Applied(checkpoint) => self.chain.applied(checkpoint),
             TaskCommand::Hold(held) => self.held = held,
             TaskCommand::Aborted(checkpoint) => {
-                // If that was the one to make room, another is wanted.
-                self.pressure = MemoryPressure::None;
+                // If that was the one to make room, another is wanted; or sources wait for room that there is by now.
+                self.pressure = self.pressure.filter(|pressure| *pressure == MemoryPressure::None);
                 self.triggers.retain(|trigger| trigger.checkpoint != checkpoint);
                 if let Head::Gate(Gate(gate)) = &mut self.head
                     && gate.give_up(checkpoint)
@@ -412,8 +412,8 @@ impl Task {
         let worked_us = now.monotonic_us.saturating_sub(std::mem::replace(&mut self.upkept_us, now.monotonic_us));
         let evicted = self.chain.evict();
         let pressure = self.chain.memory_pressure();
-        if pressure != self.pressure {
-            self.pressure = pressure;
+        if self.pressure != Some(pressure) {
+            self.pressure = Some(pressure);
             ports.report(TaskEvent::MemoryPressure(pressure));
         }
         if self.encoding.is_empty() || !ports.has_snapshot_room() {
