@@ -3,7 +3,7 @@
 //! It reads what the snapshot writer wrote, which is exact at the cut, and tells when a store holds a checkpoint. One for
 //! the process: stores of many subtasks do not compete for the disk.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -101,8 +101,9 @@ pub struct Applier<R> {
     storage: Arc<dyn CheckpointStorage>,
     report: R,
     stores: BTreeMap<(Attempt, TaskIndex), Vec<SubtaskStore>>,
-    /// Tasks whose stores lack a checkpoint that nothing kept names any more, until they hold the newest.
-    lacking: BTreeSet<(Attempt, TaskIndex)>,
+    /// Tasks whose stores lack a checkpoint that nothing kept names any more, and the checkpoint from which on they do not: the
+    /// newest that had completed soon after that was seen; `None` until the next message, which tells.
+    lacking: BTreeMap<(Attempt, TaskIndex), Option<CheckpointId>>,
     /// Segments of checkpoints that have not completed yet.
     segments: BTreeMap<SnapshotKey, Option<SegmentRef>>,
 }
@@ -110,7 +111,7 @@ pub struct Applier<R> {
 impl<R: Fn(Applied)> Applier<R> {
     /// Returns an applier that reads checkpoints from a storage and says what became of them.
     pub fn new(storage: Arc<dyn CheckpointStorage>, report: R) -> Self {
-        Self { storage, report, stores: BTreeMap::new(), lacking: BTreeSet::new(), segments: BTreeMap::new() }
+        Self { storage, report, stores: BTreeMap::new(), lacking: BTreeMap::new(), segments: BTreeMap::new() }
     }
 
     fn run(mut self, receiver: &Receiver<ApplierMessage>) {
@@ -140,20 +141,26 @@ impl<R: Fn(Applied)> Applier<R> {
                 if waiting.iter().any(is_over) {
                     return;
                 }
-                let is_later =
-                    |message: &ApplierMessage| matches!(message, ApplierMessage::Completed { attempt: of, .. } if *of == attempt);
-                self.complete(attempt, checkpoint, waiting.iter().any(is_later));
+                let later = waiting.iter().filter_map(|message| match message {
+                    ApplierMessage::Completed { attempt: of, checkpoint } if *of == attempt => Some(*checkpoint),
+                    _ => None,
+                });
+                self.complete(attempt, checkpoint, later.max().unwrap_or(checkpoint));
             }
             ApplierMessage::Reset { attempt, done } => {
                 self.stores.retain(|(of, _), _| *of > attempt);
                 self.segments.retain(|key, _| key.attempt > attempt);
-                self.lacking.retain(|(of, _)| *of > attempt);
+                self.lacking.retain(|(of, _), _| *of > attempt);
                 done();
             }
         }
     }
 
-    fn complete(&mut self, attempt: Attempt, checkpoint: CheckpointId, is_overtaken: bool) {
+    /// A checkpoint has completed; `newest` is the latest of which that is known.
+    fn complete(&mut self, attempt: Attempt, checkpoint: CheckpointId, newest: CheckpointId) {
+        for bound in self.lacking.iter_mut().filter(|((of, _), _)| *of == attempt).map(|(_, bound)| bound) {
+            bound.get_or_insert(newest);
+        }
         for ((of, task), stores) in &self.stores {
             if *of != attempt {
                 continue;
@@ -164,14 +171,14 @@ impl<R: Fn(Applied)> Applier<R> {
             let segment = self.segments.remove(&key).flatten();
             match apply(&*self.storage, checkpoint, segment.as_ref(), stores) {
                 // What the one that is gone wrote may be in the store only with a later one: nothing of it may be evicted.
-                Ok(()) if is_overtaken && self.lacking.contains(&(attempt, *task)) => {}
+                Ok(()) if self.lacking.get(&(attempt, *task)).is_some_and(|bound| Some(checkpoint) < *bound) => {}
                 Ok(()) => {
                     self.lacking.remove(&(attempt, *task));
                     (self.report)(Applied::Done { attempt, task: *task, checkpoint });
                 }
                 // Nothing that is kept names the segment any more: a later checkpoint, which has completed by now, holds those
                 // key groups in full.
-                Err(error) if is_overtaken && is_gone(&error) => drop(self.lacking.insert((attempt, *task))),
+                Err(error) if checkpoint < newest && is_gone(&error) => drop(self.lacking.insert((attempt, *task), None)),
                 Err(error) => {
                     let Some(first) = stores.first() else { continue };
                     let text = format!("checkpoint {checkpoint}: {}", error_text(&error));

@@ -137,6 +137,22 @@ fn after_one_that_is_gone_nothing_may_be_evicted_before_the_newest_is_in_the_sto
 }
 
 #[test]
+fn an_applier_that_is_always_late_lets_evict_again_all_the_same() {
+    let mut fixture = Fixture::new();
+    let gone = fixture.write(1, SectionKind::Delta, &[("a", "1")]);
+    fixture.write(2, SectionKind::Base, &[("a", "2")]);
+    (3..=6).for_each(|checkpoint| drop(fixture.write(checkpoint, SectionKind::Delta, &[("b", "1")])));
+    fixture.storage.delete_segment(gone).unwrap();
+    let completed = |id| ApplierMessage::Completed { attempt: ATTEMPT, checkpoint: CheckpointId(id) };
+    // There is always one more that has completed.
+    for applied in 1..=5 {
+        fixture.applier.take(completed(applied), &VecDeque::from([completed(applied + 1)]));
+    }
+    // After the first, 2 had completed; when that was looked at, 3.
+    assert_eq!(*fixture.told.borrow(), [3, 4, 5]);
+}
+
+#[test]
 fn a_segment_that_is_gone_while_its_checkpoint_is_the_newest_fails_the_task() {
     let mut fixture = Fixture::new();
     let gone = fixture.write(1, SectionKind::Base, &[("a", "1")]);
