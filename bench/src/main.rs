@@ -9,6 +9,7 @@ mod operators;
 mod pause;
 mod small;
 mod state;
+mod timers;
 mod workload;
 
 use std::process::ExitCode;
@@ -32,6 +33,9 @@ struct Arguments {
     /// Entries of 132 bytes in the large tables of `state`.
     #[arg(long, default_value_t = 8_000_000)]
     state_entries: u64,
+    /// Pending timers of `timers`.
+    #[arg(long, default_value_t = 10_000_000)]
+    timers: u64,
 }
 
 fn main() -> ExitCode {
@@ -67,6 +71,9 @@ fn print(arguments: &Arguments) -> Result<()> {
     }
     if wanted("state") {
         state::print(arguments.state_entries)?;
+    }
+    if wanted("timers") {
+        timers::print(arguments.timers)?;
     }
     if wanted("latency") {
         latency::print()?;

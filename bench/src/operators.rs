@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use bench_json_parse::JsonParse;
 use bench_keyed_count::KeyedCount;
+use bench_tumbling_sum::TumblingSum;
 use cofferdam::build::{BuildOptions, home, locate_or_build};
 use cofferdam::guest::{ComponentLoader, GuestLimits, GuestOptions, LoadedComponent, SilentLog};
 use cofferdam::sandbox::compile::Compiler;
@@ -36,6 +37,7 @@ impl How {
 /// The components, loaded.
 pub(crate) struct Operators {
     keyed_count: LoadedComponent,
+    tumbling_sum: LoadedComponent,
     json_parse: LoadedComponent,
     split: LoadedComponent,
     count: LoadedComponent,
@@ -47,6 +49,7 @@ impl Operators {
         let loader = Loader::new()?;
         Ok(Self {
             keyed_count: loader.load("benchmark/keyed-count")?,
+            tumbling_sum: loader.load("benchmark/tumbling-sum")?,
             json_parse: loader.load("benchmark/json-parse")?,
             split: loader.load("word-count/split")?,
             count: loader.load("word-count/count")?,
@@ -59,6 +62,14 @@ impl Operators {
         match how {
             How::Wasm => wasm(&self.keyed_count, &config),
             How::Native => Arc::new(NativeFactory::<KeyedCount>::new(&config)),
+        }
+    }
+
+    /// Sums of each key in windows of ten seconds.
+    pub(crate) fn tumbling_sum(&self, how: How) -> Arc<dyn GuestFactory> {
+        match how {
+            How::Wasm => wasm(&self.tumbling_sum, "{}"),
+            How::Native => Arc::new(NativeFactory::<TumblingSum>::new("{}")),
         }
     }
 

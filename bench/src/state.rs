@@ -56,22 +56,22 @@ pub(crate) fn print(gigabyte: u64) -> Result<()> {
     full_and_restore(&mut table)
 }
 
-fn mb(bytes: u64) -> u64 {
+pub(crate) fn mb(bytes: u64) -> u64 {
     bytes / 1_000_000
 }
 
 /// Returns the resident memory of this process in bytes.
-fn resident() -> Result<u64> {
+pub(crate) fn resident() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("resident memory")?;
     Ok(line.trim().trim_end_matches(" kB").trim().parse::<u64>()? * 1024)
 }
 
 /// Numbers that look random (splitmix64).
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }

@@ -2,10 +2,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use cofferdam::connector::{
-    ByteSize, ConnectorPlace, Distribution, GeneratorOptions, KeyFormat, Shape, SourceOptions, blackhole_sink, generator_source,
+    ByteSize, ConnectorPlace, Distribution, GeneratorOptions, HumanDuration, KeyFormat, Shape, SourceOptions, blackhole_sink,
+    generator_source,
 };
 use cofferdam::execution::{JobDefinition, NodeParts, StateBackend};
 use cofferdam_dataflow::checkpoint::config::CheckpointConfig;
@@ -14,6 +16,7 @@ use cofferdam_dataflow::graph::spec::{InputSpec, JobSpec, NodeKind, NodeSpec};
 use cofferdam_dataflow::guest::{EffectLimits, GuestFactory};
 use cofferdam_dataflow::ids::OperatorId;
 use cofferdam_dataflow::key_group::MaxParallelism;
+use cofferdam_dataflow::subtask::WatermarkStrategy;
 
 use crate::measure::{Run, percentile_us, run_once};
 use crate::operators::{How, Operators};
@@ -40,6 +43,10 @@ pub(crate) fn print_all(operators: &Operators, wanted: &dyn Fn(&str) -> bool, re
     print("keyed-count-1m", operators, wanted, runs, count(1_000_000, false))?;
     print("keyed-count-5m", operators, wanted, runs, count(5_000_000, false))?;
     print("keyed-count-emit-100k", operators, wanted, runs, count(100_000, true))?;
+    print("tumbling-sum-100k", operators, wanted, runs, |operators, setting| {
+        let sums = vec![("sums", operators.tumbling_sum(setting.how))];
+        timed_job(setting, windowed_generator(records)?, sums, blackhole_sink())
+    })?;
     print("json-keyed-count", operators, wanted, runs, |operators, setting| {
         let source = generator(records / 4, Some(100_000), Shape::Json, 100)?;
         let parse = operators.json_parse(setting.how);
@@ -119,6 +126,13 @@ pub(crate) fn paced_generator(records: u64, keys: u64, per_second: u64) -> Resul
     Ok(generator_source(&options)?)
 }
 
+/// The same, a million records for each second of event time: 100 for each key and window of ten seconds.
+fn windowed_generator(records: u64) -> Result<Arc<dyn SourceFactory>> {
+    let step = Some(HumanDuration(Duration::from_micros(1)));
+    let options = GeneratorOptions { event_time_step: step, ..options(records, Some(100_000), Shape::Binary, 100) };
+    Ok(generator_source(&options)?)
+}
+
 fn generator(records: u64, keys: Option<u64>, shape: Shape, bytes: u64) -> Result<Arc<dyn SourceFactory>> {
     Ok(generator_source(&options(records, keys, shape, bytes))?)
 }
@@ -156,6 +170,26 @@ pub(crate) fn job(
     operators: Vec<(&str, Arc<dyn GuestFactory>)>,
     sink: Arc<dyn SinkFactory>,
 ) -> Result<JobDefinition> {
+    chain(setting, NodeParts::Source { factory: source, watermarks: None }, operators, sink)
+}
+
+/// The same, whose source has watermarks, which stay at the latest event time.
+fn timed_job(
+    setting: Setting,
+    source: Arc<dyn SourceFactory>,
+    operators: Vec<(&str, Arc<dyn GuestFactory>)>,
+    sink: Arc<dyn SinkFactory>,
+) -> Result<JobDefinition> {
+    let watermarks = Some(WatermarkStrategy::out_of_orderness(0));
+    chain(setting, NodeParts::Source { factory: source, watermarks }, operators, sink)
+}
+
+fn chain(
+    setting: Setting,
+    source: NodeParts,
+    operators: Vec<(&str, Arc<dyn GuestFactory>)>,
+    sink: Arc<dyn SinkFactory>,
+) -> Result<JobDefinition> {
     let mut nodes = Vec::new();
     let mut parts = Vec::new();
     let mut last = OperatorId::new("records")?;
@@ -167,7 +201,7 @@ pub(crate) fn job(
         parts.push(part);
         Ok(())
     };
-    add("records", NodeKind::Source, NodeParts::Source { factory: source, watermarks: None })?;
+    add("records", NodeKind::Source, source)?;
     for (id, factory) in operators {
         let kind = NodeKind::Operator(factory.descriptor().clone());
         add(

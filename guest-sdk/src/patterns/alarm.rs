@@ -1,7 +1,7 @@
 //! One event-time timer a key, at the earliest of what a part waits for.
 //!
-//! A part that keeps entries knows for each lane of them when the earliest is due. The alarm keeps these times and the timer, and
-//! also counts entries up, to tell those of one time apart. A key without entries has neither.
+//! A part that keeps entries knows for each lane of them when the earliest is due. The alarm keeps these times and the timer,
+//! and also counts entries up, to tell those of one time apart. A key without entries has neither.
 
 use serde::{Deserialize, Serialize};
 

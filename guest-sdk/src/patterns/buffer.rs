@@ -56,6 +56,11 @@ impl<T> Front<T> {
         self.entries.front().map(|((time, _), _)| *time).or(self.next)
     }
 
+    /// Whether an entry is in memory.
+    pub(super) fn has_some(&self) -> bool {
+        !self.entries.is_empty()
+    }
+
     /// Takes the first entry; `None` if it is not in memory.
     pub(super) fn pop(&mut self) -> Option<(Place, T)> {
         self.entries.pop_front()

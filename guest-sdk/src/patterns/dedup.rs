@@ -25,9 +25,40 @@ pub enum Seen {
 
 /// Tells the first record of each id from its repetitions, by event time.
 ///
-/// A record is a repetition if a first one of its id has an event time less than the time to live away from its own, earlier
-/// or later; else it is a first one itself. Which one is the first is decided by the order in which they come. Ids belong to the current key, and are
-/// forgotten when the watermark shows that no repetition can come any more. For repetitions by the host's clock see [`RecentlySeen`].
+/// A record is a repetition if a first one of its id has an event time less than the time to live away from its own, earlier or
+/// later; else it is a first one itself. Which one is the first is decided by the order in which they come. Ids belong to the
+/// current key, and are forgotten when the watermark shows that no repetition can come any more. For repetitions by the host's
+/// clock see [`RecentlySeen`].
+///
+/// ```
+/// # use cofferdam_guest::prelude::*;
+/// # use cofferdam_guest::testing::{Harness, record};
+/// # use cofferdam_guest::patterns::{Dedup, Seen};
+/// /// Lets each line of a user through once in ten seconds.
+/// struct Once { lines: Dedup<String> }
+///
+/// impl Operator for Once {
+///     type Config = NoConfig;
+///     fn declare(declare: &mut Declare) -> Self { Once { lines: declare.dedup("lines") } }
+///     fn configure(&mut self, _: NoConfig, _: &InstanceInfo) -> Result<(), Error> { self.lines.for_ms(10_000) }
+///     fn process(&mut self, record: Record<'_>, cx: &mut Context<'_>) -> Result<(), Error> {
+///         match self.lines.see(cx, record.text()?.to_owned())? {
+///             Seen::First => cx.emit_bytes(record.bytes()),
+///             Seen::Again | Seen::Late => Ok(()),
+///         }
+///     }
+///     fn on_timer(&mut self, timer: Timer, cx: &mut Context<'_>) -> Result<(), Error> {
+///         self.lines.on_timer(timer, cx).map(drop)
+///     }
+/// }
+///
+/// let line = |text: &str, at| record(text).key("ada").time_ms(at);
+/// let mut once = Harness::<Once>::new();
+/// let out = once.process([line("hi", 0), line("ho", 1), line("hi", 9_999), line("hi", 10_000)]).unwrap();
+/// assert_eq!(out.texts(), ["hi", "ho", "hi"]);
+/// once.advance_watermark(20_000).unwrap();
+/// once.assert_nothing_left();
+/// ```
 pub struct Dedup<K> {
     name: String,
     alarm: Alarm,

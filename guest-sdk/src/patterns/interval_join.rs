@@ -19,8 +19,8 @@ const RIGHT: usize = 1;
 /// Joins two inputs by key and event time: a left and a right record of one key belong together if
 /// `left time + lower <= right time <= left time + upper`.
 ///
-/// A pair is told of when the second of its records comes, with that record's event time. A record is kept until the watermark shows that
-/// no partner can come any more; an outer join then tells of it if it had none, with that time.
+/// A pair is told of when the second of its records comes, with that record's event time. A record is kept until the watermark
+/// shows that no partner can come any more; an outer join then tells of it if it had none, with that time.
 ///
 /// What a record matches is handled in the call that it comes in: a key with very many records within reach of one another
 /// meets the limits of a call.

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::Timed;
 use super::alarm::Alarm;
-use super::buffer::{Buffer, Front, Place};
+use super::buffer::{Buffer, CHUNK, Front, Place};
 use super::time::{due_until, is_late, time_of};
 use crate::context::Context;
 use crate::declare::Declare;
@@ -67,12 +67,49 @@ pub enum Found<'s, E> {
     TimedOut(&'s [Timed<E>]),
 }
 
-/// Finds sequences among the events of each key, in the order of their event times; those of one time in the order in which they
-/// came.
+/// Finds sequences among the events of each key, in the order of their event times; those of one time in the order in which
+/// they came.
 ///
-/// Events are held until the watermark has passed them. Each event that begins a sequence begins one of its own, and one event may
-/// go on with several; each takes the first event that fits, and that one only. All sequences of a key that are not complete are read when
-/// one of its events is handled: their number is that of the beginnings within the time that a sequence has.
+/// Events are held until the watermark has passed them. Each event that begins a sequence begins one of its own, and one event
+/// may go on with several; each takes the first event that fits, and that one only. All sequences of a key that are not
+/// complete are read when one of its events is handled: their number is that of the beginnings within the time that a sequence
+/// has.
+///
+/// ```
+/// # use cofferdam_guest::patterns::{Found, Sequence, Steps};
+/// # use cofferdam_guest::prelude::*;
+/// # use cofferdam_guest::testing::{Harness, record};
+/// /// Tells of rides that have no end within two hours.
+/// struct Rides { ride: Sequence<String> }
+///
+/// impl Operator for Rides {
+///     type Config = NoConfig;
+///     fn declare(declare: &mut Declare) -> Self { Rides { ride: declare.sequence("ride") } }
+///     fn configure(&mut self, _: NoConfig, _: &InstanceInfo) -> Result<(), Error> {
+///         let start = Steps::begin(|event: &String| event == "start");
+///         self.ride.of(start.followed_by(|event, _| event == "end").within_ms(7_200_000))
+///     }
+///     fn process(&mut self, record: Record<'_>, cx: &mut Context<'_>) -> Result<(), Error> {
+///         if self.ride.add(cx, record.text()?.to_owned())?.is_some() {
+///             metrics::add("late", 1);
+///         }
+///         Ok(())
+///     }
+///     fn on_timer(&mut self, timer: Timer, cx: &mut Context<'_>) -> Result<(), Error> {
+///         self.ride.on_timer(timer, cx, |found, cx| match found {
+///             Found::Complete(_) => Ok(()),
+///             Found::TimedOut(events) => cx.emit_text((cx.key_text()?, " began at ", events[0].time_ms)),
+///         })?;
+///         Ok(())
+///     }
+/// }
+///
+/// let event = |ride: &str, what: &str, at| record(what).key(ride).time_ms(at);
+/// let mut rides = Harness::<Rides>::new();
+/// rides.process([event("7", "start", 5), event("8", "end", 3_600_000), event("8", "start", 9)]).unwrap();
+/// assert_eq!(rides.advance_watermark(7_200_005).unwrap().texts(), ["7 began at 5"]);
+/// rides.assert_nothing_left();
+/// ```
 pub struct Sequence<E> {
     name: String,
     alarm: Alarm,
@@ -86,7 +123,8 @@ pub struct Sequence<E> {
 const EVENTS: usize = 0;
 
 impl Declare {
-    /// Declares a sequence; [`Sequence::of`] says what it is made of. Its state is in the slots `name`, `name-begun` and `name-due`.
+    /// Declares a sequence; [`Sequence::of`] says what it is made of. Its state is in the slots `name`, `name-begun` and
+    /// `name-due`.
     pub fn sequence<E: Clone + Serialize + DeserializeOwned + 'static>(&mut self, name: &str) -> Sequence<E> {
         Sequence {
             name: name.into(),
@@ -139,9 +177,9 @@ impl<E: Clone + Serialize + DeserializeOwned + 'static> Sequence<E> {
         Ok(None)
     }
 
-    /// Handles a timer, if it is this part's: passes the sequences that are complete, and those that cannot become so in time any
-    /// more, to `each`. In there, the context has the time of the last event, or that until which there was time. Returns whether
-    /// it was.
+    /// Handles a timer, if it is this part's: passes the sequences that are complete, and those that cannot become so in time
+    /// any more, to `each`. In there, the context has the time of the last event, or that until which there was time. Returns
+    /// whether it was.
     ///
     /// # Errors
     /// That of `each`; or a permanent error if no steps are set, or if stored state does not decode.
@@ -158,21 +196,31 @@ impl<E: Clone + Serialize + DeserializeOwned + 'static> Sequence<E> {
         let until = due_until(cx, timer.time_ms());
         let [has_events, has_begun] = self.alarm.due(cx)?.map(|due| due.is_some());
         let mut front = Front::load_if(has_events, &self.events, cx, |time| time <= until)?;
-        let mut begun = if has_begun { self.begun(cx)? } else { BTreeMap::new() };
-        let due = loop {
-            let deadline = begun.keys().next().map(|(first, _)| first.saturating_add(steps.within_ms));
-            let event = front.time();
-            if let Some(deadline) = deadline.filter(|deadline| *deadline <= until && event.is_none_or(|event| *deadline < event))
-            {
-                let Some((place, late)) = begun.pop_first() else { break [event, None] };
+        let deadline = |first: i64| first.saturating_add(steps.within_ms);
+        if !front.has_some() {
+            // Without an event there is no need to look at all sequences.
+            let mut late = Front::load_if(has_begun, &self.begun, cx, |first| deadline(first) <= until)?;
+            while let Some((place, events)) = late.pop() {
                 self.begun.remove(cx, &place)?;
-                cx.at_time(Some(deadline), |cx| each(Found::TimedOut(&late.events), cx))?;
+                cx.at_time(Some(deadline(place.0)), |cx| each(Found::TimedOut(&events), cx))?;
+            }
+            self.alarm.settle(cx, timer, [front.time(), late.time().map(deadline)])?;
+            return Ok(true);
+        }
+        let mut begun = if has_begun { self.begun(cx)? } else { BTreeMap::new() };
+        for _ in 0..2 * CHUNK {
+            let next = begun.keys().next().map(|(first, _)| deadline(*first));
+            if next.is_some_and(|next| next <= until && front.time().is_none_or(|event| next < event)) {
+                let Some((place, late)) = begun.pop_first() else { break };
+                self.begun.remove(cx, &place)?;
+                cx.at_time(next, |cx| each(Found::TimedOut(&late.events), cx))?;
                 continue;
             }
-            let Some((place, event)) = front.pop() else { break [event, deadline] };
+            let Some((place, event)) = front.pop() else { break };
             self.events.remove(cx, &place)?;
             cx.at_time(Some(place.0), |cx| self.step(steps, &mut begun, (place, event), cx, &mut each))?;
-        };
+        }
+        let due = [front.time(), begun.keys().next().map(|(first, _)| deadline(*first))];
         for (place, begun) in begun.into_iter().filter(|(_, begun)| begun.is_changed) {
             self.begun.put(cx, &place, begun.events)?;
         }

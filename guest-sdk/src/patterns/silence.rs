@@ -14,12 +14,42 @@ use crate::timers::Timer;
 /// Tells when there was no event of a key for a time. The next event arms it again.
 ///
 /// In event time, it is the events' times that count, in whatever order they come: each stretch between two events, or after
-/// the last, that is as long as the limit or longer is told of once, when the watermark has passed its limit. The watermark is moved by
-/// events of other keys, too. In processing time, it is when they come, by the host's clock: it goes on when no event comes at
-/// all, but a replay sees another clock.
+/// the last, that is as long as the limit or longer is told of once, when the watermark has passed its limit. The watermark is
+/// moved by events of other keys, too. In processing time, it is when they come, by the host's clock: it goes on when no event
+/// comes at all, but a replay sees another clock.
 ///
-/// A key has one value, which holds the stretches of event time in which there were events near enough to each other and that are not over
-/// yet: mostly one. Some 50,000 of them meet the limit of a value.
+/// A key has one value, which holds the stretches of event time in which there were events near enough to each other and that
+/// are not over yet: mostly one. Some 50,000 of them meet the limit of a value.
+///
+/// ```
+/// # use cofferdam_guest::prelude::*;
+/// # use cofferdam_guest::testing::{Harness, record};
+/// # use cofferdam_guest::TimeDomain;
+/// # use cofferdam_guest::patterns::Silence;
+/// /// Tells of devices that say nothing for a minute.
+/// struct Watch { silence: Silence }
+///
+/// impl Operator for Watch {
+///     type Config = NoConfig;
+///     fn declare(declare: &mut Declare) -> Self {
+///         Watch { silence: declare.silence("silence", TimeDomain::ProcessingTime) }
+///     }
+///     fn configure(&mut self, _: NoConfig, _: &InstanceInfo) -> Result<(), Error> { self.silence.after_ms(60_000) }
+///     fn process(&mut self, _: Record<'_>, cx: &mut Context<'_>) -> Result<(), Error> {
+///         self.silence.event(cx).map(drop)
+///     }
+///     fn on_timer(&mut self, timer: Timer, cx: &mut Context<'_>) -> Result<(), Error> {
+///         self.silence.on_timer(timer, cx, |busy, cx| cx.emit_text((cx.key_text()?, " silent since ", busy.last_ms)))?;
+///         Ok(())
+///     }
+/// }
+///
+/// let mut watch = Harness::<Watch>::new();
+/// watch.processing_time_ms(500);
+/// watch.process([record("").key("pump")]).unwrap();
+/// assert!(watch.advance_processing_time(60_499).unwrap().is_empty());
+/// assert_eq!(watch.advance_processing_time(60_500).unwrap().texts(), ["pump silent since 500"]);
+/// ```
 pub struct Silence {
     name: String,
     domain: TimeDomain,
@@ -38,7 +68,8 @@ struct Busy {
 }
 
 impl Declare {
-    /// Declares a detector of silence in one domain of time; [`Silence::after_ms`] says after how long. Its state is in the slot `name`.
+    /// Declares a detector of silence in one domain of time; [`Silence::after_ms`] says after how long. Its state is in the
+    /// slot `name`.
     pub fn silence(&mut self, name: &str, domain: TimeDomain) -> Silence {
         Silence { name: name.into(), domain, busy: self.value(name), timers: self.part_timers(name, domain), limit_ms: None }
     }
@@ -91,9 +122,9 @@ impl Silence {
         Ok(true)
     }
 
-    /// Handles a timer, if it is this part's: passes from when to when there were events, before each silence that is long enough by
-    /// now, to `each`. In event time, the context has the time at which it became so: the last event's, and the limit. Returns whether
-    /// it was.
+    /// Handles a timer, if it is this part's: passes from when to when there were events, before each silence that is long
+    /// enough by now, to `each`. In event time, the context has the time at which it became so: the last event's, and the
+    /// limit. Returns whether it was.
     ///
     /// # Errors
     /// That of `each`; or a permanent error if no limit is set, or if stored state does not decode.

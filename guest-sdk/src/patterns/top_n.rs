@@ -17,6 +17,37 @@ const N_MAX: usize = 1000;
 ///
 /// The score of an id is the highest that it was ever given. So only the `n` themselves are kept: for counts and sums that
 /// grow, the latest is the highest. State stays until [`Self::clear`], or for a time to live.
+///
+/// ```
+/// # use cofferdam_guest::prelude::*;
+/// # use cofferdam_guest::testing::{Harness, record};
+/// # use cofferdam_guest::patterns::TopN;
+/// /// The two products that a customer buys most often.
+/// struct Favourites { times: Map<String, u64>, top: TopN<String, u64> }
+///
+/// impl Operator for Favourites {
+///     type Config = NoConfig;
+///     fn declare(declare: &mut Declare) -> Self {
+///         Favourites { times: declare.map("times"), top: declare.top_n("top") }
+///     }
+///     fn configure(&mut self, _: NoConfig, _: &InstanceInfo) -> Result<(), Error> {
+///         self.top.keep(2)
+///     }
+///     fn process(&mut self, record: Record<'_>, cx: &mut Context<'_>) -> Result<(), Error> {
+///         let product = record.text()?;
+///         let times = self.times.update(cx, product, |times| { *times += 1; *times })?;
+///         if self.top.offer(cx, product.to_owned(), times)? {
+///             let top: Vec<_> = self.top.read(cx)?.into_iter().map(|(product, times)| format!("{product} {times}")).collect();
+///             cx.emit_bytes(top.join(", "))?;
+///         }
+///         Ok(())
+///     }
+/// }
+///
+/// let mut favourites = Harness::<Favourites>::new();
+/// let out = favourites.process(["tea", "jam", "milk", "milk"].map(|product| record(product).key("ada"))).unwrap();
+/// assert_eq!(out.texts(), ["tea 1", "jam 1, tea 1", "jam 1, milk 1", "milk 2, jam 1"]);
+/// ```
 pub struct TopN<K, S> {
     name: String,
     top: Value<Vec<(S, K)>>,

@@ -17,11 +17,49 @@ use crate::timers::Timer;
 /// left record of a window goes with each right one of the same key.
 ///
 /// A window is told of when the watermark has passed its last millisecond, with that time: the left records in the order of
-/// their event times, with each of them the right ones in theirs. A record is late if its window has been told of; until then it
-/// counts, even at or before the watermark.
+/// their event times, with each of them the right ones in theirs. A record is late if its window has been told of; until then
+/// it counts, even at or before the watermark.
 ///
 /// One call tells of all pairs of a key in a window, so they must fit its limits; the right records are all in memory
 /// meanwhile: let the right input be the one with fewer.
+///
+/// ```
+/// # use cofferdam_guest::prelude::*;
+/// # use cofferdam_guest::testing::{Harness, record};
+/// # use cofferdam_guest::patterns::{Joined, WindowJoin};
+/// /// Puts the clicks of a user beside the pages shown in the same minute.
+/// struct Minutes { shown: InputPort, join: WindowJoin<String, String> }
+///
+/// impl Operator for Minutes {
+///     type Config = NoConfig;
+///     fn declare(declare: &mut Declare) -> Self {
+///         let shown = declare.input("shown");
+///         declare.input("clicks");
+///         Minutes { shown, join: declare.window_join("join").left_outer() }
+///     }
+///     fn configure(&mut self, _: NoConfig, _: &InstanceInfo) -> Result<(), Error> { self.join.tumbling(60_000) }
+///     fn process(&mut self, record: Record<'_>, cx: &mut Context<'_>) -> Result<(), Error> {
+///         let text = record.text()?.to_owned();
+///         let late = if cx.port() == self.shown { self.join.left(cx, text)? } else { self.join.right(cx, text)? };
+///         late.map_or(Ok(()), |late| Err(Error::permanent(format!("{late} is late"))))
+///     }
+///     fn on_timer(&mut self, timer: Timer, cx: &mut Context<'_>) -> Result<(), Error> {
+///         self.join.on_timer(timer, cx, |joined, window, cx| match joined {
+///             Joined::Both(page, click) => cx.emit_text((window.start_ms, " ", page.value.as_str(), " ", click.value.as_str())),
+///             Joined::Left(page) => cx.emit_text((window.start_ms, " ", page.value.as_str(), " alone")),
+///             Joined::Right(_) => Ok(()),
+///         })?;
+///         Ok(())
+///     }
+/// }
+///
+/// let shown = |page: &str, at| record(page).key("ada").time_ms(at);
+/// let click = |what: &str, at| record(what).key("ada").time_ms(at).port("clicks");
+/// let mut minutes = Harness::<Minutes>::new();
+/// minutes.process([shown("shop", 1_000), click("buy", 59_999), shown("help", 60_000), click("late", 130_000)]).unwrap();
+/// assert_eq!(minutes.finish().unwrap().texts(), ["0 shop buy", "60000 help alone"]);
+/// minutes.assert_nothing_left();
+/// ```
 pub struct WindowJoin<L, R> {
     name: String,
     /// By the window's last millisecond.
@@ -156,7 +194,8 @@ where
         Ok(Some((last_ms, time, number)))
     }
 
-    /// Handles a timer, if it is this part's: passes what its window comes to to `each`, and forgets it. Returns whether it was.
+    /// Handles a timer, if it is this part's: passes what its window comes to to `each`, and forgets it. Returns whether it
+    /// was.
     ///
     /// # Errors
     /// That of `each`; or a permanent error if stored state does not decode.

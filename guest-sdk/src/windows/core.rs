@@ -6,7 +6,7 @@ use super::fired::{Added, Fired, Firing, Window};
 use super::key::Key;
 use super::pane::{KeyWindows, Pane};
 use super::settings::Windowing;
-use super::shape::{Aligned, Kind, Shape, Span, next_multiple};
+use super::shape::{Aligned, Kind, Shape, Span};
 use super::{AT_HAND_MAX, Contents, EARLY, END, WINDOWS};
 use crate::context::Context;
 use crate::declare::{Declare, TimeDomain};
@@ -53,7 +53,7 @@ pub(super) struct Now {
     /// That of the record, by the windows' clock.
     pub(super) time: i64,
     /// Nothing at or before it is expected any more.
-    done: Option<i64>,
+    pub(super) done: Option<i64>,
 }
 
 /// What came of trying to add where the window is at hand and nothing fires.
@@ -192,38 +192,15 @@ impl<A: Contents> Core<A> {
             return Ok(Outcome::of(Added::Late, 0));
         }
         let mut key = Key::take(self, shape, cx)?;
-        let mut pane = match shape.kind {
-            Kind::Session { .. } => {
-                let found = key.take_overlapping(cx, span)?;
-                let joined = found.iter().fold(span, |joined, pane| joined.joined(pane.span));
-                if shape.is_forgotten(joined, now.done) {
-                    for pane in found {
-                        key.put_pane(cx, pane)?;
-                    }
-                    key.store(cx);
-                    return Ok(Outcome::of(Added::Late, 0));
-                }
-                merged::<A>(joined, found)
-            }
-            Kind::Aligned(_) | Kind::Global { .. } => key.take_pane(cx, span.last())?.unwrap_or_else(|| Pane::new(span)),
+        let Some(mut pane) = key.take_for(cx, span, now.done)? else {
+            key.store(cx);
+            return Ok(Outcome::of(Added::Late, 0));
         };
         let sequence = pane.records;
         pane.records += 1;
         A::add(&mut pane.accumulator, input);
         let span = pane.span;
-        if let Some((domain, interval)) = shape.early_time
-            && let Some(last) = shape.next_last(span, now.done).map(|_| shape.final_last(span))
-        {
-            pane.fresh = true;
-            let from = match domain {
-                TimeDomain::EventTime => now.done.map_or(now.time, |done| done.max(now.time)),
-                TimeDomain::ProcessingTime => cx.processing_time_ms(),
-            };
-            let due = next_multiple(from, interval);
-            if key.state.early.is_none_or(|pending| due < pending) && (domain != shape.clock || due < last) {
-                key.move_early(cx, Some(due));
-            }
-        }
+        key.arm_early(cx, &mut pane, now);
         let mut outcome = Outcome::of(Added::InTime, sequence);
         match &shape.kind {
             Kind::Aligned(aligned) if aligned.slides() => {
@@ -253,14 +230,14 @@ impl<A: Contents> Core<A> {
         let mut key = Key::take(self, shape, cx)?;
         let mut outcome = Outcome::of(Added::InTime, 0);
         match own {
-            WINDOWS if key.state.timer == Some(timer.time_ms()) => {
-                key.state.timer = None;
+            WINDOWS if key.timer == Some(timer.time_ms()) => {
+                key.timer = None;
                 // A configuration that has changed the clock since leaves timers of the other one: they are set anew.
                 let done = (timer.domain() == shape.clock).then(|| key.event_of(timer.time_ms()));
                 key.pass(cx, done, &mut outcome.events)?;
             }
-            EARLY if key.state.early == Some(timer.time_ms()) => {
-                key.state.early = None;
+            EARLY if key.state.early() == Some(timer.time_ms()) => {
+                key.state.set_early(None);
                 let done = match (shape.clock, timer.domain()) {
                     (TimeDomain::EventTime, TimeDomain::EventTime) => Some(timer.time_ms()),
                     (TimeDomain::EventTime, TimeDomain::ProcessingTime) => cx.watermark_ms(),
@@ -281,12 +258,10 @@ fn count<T>(shape: &Shape, pane: &mut Pane<T>, done: Option<i64>) -> Option<Firi
     let has_ended = Some(pane.span.last()) <= done;
     let (every, firing) = if has_ended { (Some(shape.late_records), Firing::Late) } else { (shape.early_records, Firing::Early) };
     let every = every?;
-    pane.since += 1;
-    if pane.since < every {
-        return None;
-    }
-    pane.since = 0;
-    Some(firing)
+    let since = pane.since() + 1;
+    let fires = since >= every;
+    pane.set_since(if fires { 0 } else { since });
+    fires.then_some(firing)
 }
 
 /// Fires what a record makes fire of the windows around it.
@@ -323,8 +298,8 @@ pub(super) fn merged<A: Contents>(span: Span, panes: Vec<Pane<A::Accumulator>>) 
     let Some(mut merged) = panes.next() else { return Pane::new(span) };
     for pane in panes {
         merged.records += pane.records;
-        merged.since += pane.since;
-        merged.fresh |= pane.fresh;
+        merged.set_since(merged.since() + pane.since());
+        merged.set_fresh(merged.is_fresh() || pane.is_fresh());
         A::merge(&mut merged.accumulator, pane.accumulator);
     }
     merged.span = span;

@@ -1,9 +1,9 @@
 //! The windows of the current key, taken out of its state while something happens to them: panes here and in the map as one
 //! ordered row, and the timers that go with them.
 
-use super::core::Core;
+use super::core::{Core, Now, merged};
 use super::pane::{KeyWindows, Pane};
-use super::shape::{Shape, Span};
+use super::shape::{Kind, Shape, Span, next_multiple};
 use super::{Contents, EARLY, END, WINDOWS};
 use crate::context::Context;
 use crate::declare::TimeDomain;
@@ -14,6 +14,8 @@ pub(super) struct Key<'k, A: Contents> {
     core: &'k Core<A>,
     pub(super) shape: &'k Shape,
     pub(super) state: KeyWindows<A::Accumulator>,
+    /// When the pending timer of the windows is due.
+    pub(super) timer: Option<i64>,
     is_new: bool,
 }
 
@@ -21,7 +23,8 @@ impl<'k, A: Contents> Key<'k, A> {
     /// Takes the state out of its cell.
     pub(super) fn take(core: &'k Core<A>, shape: &'k Shape, cx: &mut Context<'_>) -> Result<Self, Error> {
         let state = core.state.modify(cx, Option::take)?;
-        Ok(Self { core, shape, is_new: state.is_none(), state: state.unwrap_or_default() })
+        let timer = state.as_ref().map(|state| state.timer);
+        Ok(Self { core, shape, is_new: state.is_none(), state: state.unwrap_or_default(), timer })
     }
 
     /// Puts it back. With the last pane, all timers go.
@@ -42,6 +45,9 @@ impl<'k, A: Contents> Key<'k, A> {
         if is_empty {
             self.core.state.delete(cx);
         } else {
+            // With a window there is a timer.
+            self.state.timer = self.timer.unwrap_or(i64::MAX);
+            self.state.compact();
             self.core.state.set(cx, self.state);
         }
         is_empty
@@ -60,7 +66,7 @@ impl<'k, A: Contents> Key<'k, A> {
         let pane = self.core.panes.get(cx, &last)?;
         if pane.is_some() {
             self.core.panes.remove(cx, &last)?;
-            self.state.spilled -= 1;
+            self.state.set_spilled(self.state.spilled().saturating_sub(1));
         }
         Ok(pane)
     }
@@ -79,7 +85,7 @@ impl<'k, A: Contents> Key<'k, A> {
     }
 
     fn spill(&mut self, cx: &mut Context<'_>, pane: Pane<A::Accumulator>) -> Result<(), Error> {
-        self.state.spilled += 1;
+        self.state.set_spilled(self.state.spilled() + 1);
         self.core.panes.put(cx, &pane.span.last(), pane)
     }
 
@@ -100,13 +106,35 @@ impl<'k, A: Contents> Key<'k, A> {
         Ok(taken)
     }
 
+    /// Takes the pane out that a record of a span goes to: a new one if there is none, and one made of all sessions that the
+    /// record joins. `None`, and nothing changed, if even those are forgotten.
+    pub(super) fn take_for(
+        &mut self,
+        cx: &mut Context<'_>,
+        span: Span,
+        done: Option<i64>,
+    ) -> Result<Option<Pane<A::Accumulator>>, Error> {
+        if !matches!(self.shape.kind, Kind::Session { .. }) {
+            return Ok(Some(self.take_pane(cx, span.last())?.unwrap_or_else(|| Pane::new(span))));
+        }
+        let found = self.take_overlapping(cx, span)?;
+        let joined = found.iter().fold(span, |joined, pane| joined.joined(pane.span));
+        if !self.shape.is_forgotten(joined, done) {
+            return Ok(Some(merged::<A>(joined, found)));
+        }
+        for pane in found {
+            self.put_pane(cx, pane)?;
+        }
+        Ok(None)
+    }
+
     /// Takes the oldest pane out, if `wanted` says so.
     pub(super) fn take_oldest(
         &mut self,
         cx: &mut Context<'_>,
         wanted: impl Fn(Span) -> bool,
     ) -> Result<Option<Pane<A::Accumulator>>, Error> {
-        if self.state.spilled > 0 {
+        if self.state.spilled() > 0 {
             return match self.oldest(cx, i64::MIN)? {
                 Some(oldest) if wanted(oldest) => self.unspill(cx, oldest.last()),
                 _ => Ok(None),
@@ -153,23 +181,43 @@ impl<'k, A: Contents> Key<'k, A> {
         self.core.panes.scan_from(cx, &last).map(|entry| entry.map(|(_, pane)| pane))
     }
 
+    /// A record has come to a pane: if it has windows that have not ended, they fire at the next multiple of the interval of
+    /// early firings.
+    pub(super) fn arm_early(&mut self, cx: &Context<'_>, pane: &mut Pane<A::Accumulator>, now: Now) {
+        let Some((domain, interval)) = self.shape.early_time else { return };
+        if self.shape.next_last(pane.span, now.done).is_none() {
+            return;
+        }
+        pane.set_fresh(true);
+        let from = match domain {
+            TimeDomain::EventTime => now.done.map_or(now.time, |done| done.max(now.time)),
+            TimeDomain::ProcessingTime => cx.processing_time_ms(),
+        };
+        let due = next_multiple(from, interval);
+        // By their own clock, windows end before a multiple that comes after them.
+        let comes = domain != self.shape.clock || due < self.shape.final_last(pane.span);
+        if comes && self.state.early().is_none_or(|pending| due < pending) {
+            self.move_early(cx, Some(due));
+        }
+    }
+
     /// Nothing of what is at hand has something new since windows fired early at an interval.
     pub(super) fn make_stale(&mut self, cx: &mut Context<'_>) -> Result<(), Error> {
-        if self.state.spilled > 0 {
-            let fresh = self.spilled(cx, i64::MIN).filter(|pane| pane.as_ref().map_or(true, |pane| pane.fresh));
+        if self.state.spilled() > 0 {
+            let fresh = self.spilled(cx, i64::MIN).filter(|pane| pane.as_ref().map_or(true, |pane| pane.is_fresh()));
             for mut pane in fresh.collect::<Result<Vec<_>, _>>()? {
-                pane.fresh = false;
+                pane.set_fresh(false);
                 self.core.panes.put(cx, &pane.span.last(), pane)?;
             }
         }
-        self.state.iter_mut().for_each(|pane| pane.fresh = false);
+        self.state.iter_mut().for_each(|pane| pane.set_fresh(false));
         Ok(())
     }
 
     /// Sees to it that the windows' timer is due no later than when something happens at a time of their clock.
     pub(super) fn wake_by(&mut self, cx: &Context<'_>, event: i64) {
         let due = self.due(event);
-        if self.state.timer.is_none_or(|pending| due < pending) {
+        if self.timer.is_none_or(|pending| due < pending) {
             self.move_timer(cx, Some(due));
         }
     }
@@ -199,7 +247,7 @@ impl<'k, A: Contents> Key<'k, A> {
 
     fn move_timer(&mut self, cx: &Context<'_>, due: Option<i64>) {
         let timers = self.core.timers(self.shape.clock);
-        let before = std::mem::replace(&mut self.state.timer, due);
+        let before = std::mem::replace(&mut self.timer, due);
         if before != due {
             before.into_iter().for_each(|before| timers.delete(cx, before, WINDOWS));
             due.into_iter().for_each(|due| timers.set(cx, due, WINDOWS));
@@ -209,11 +257,11 @@ impl<'k, A: Contents> Key<'k, A> {
     pub(super) fn move_early(&mut self, cx: &Context<'_>, due: Option<i64>) {
         let Some((domain, _)) = self.shape.early_time else {
             // What an earlier configuration set fires, and does nothing.
-            self.state.early = None;
+            self.state.set_early(None);
             return;
         };
         let timers = self.core.timers(domain);
-        let before = std::mem::replace(&mut self.state.early, due);
+        let before = self.state.set_early(due);
         if before != due {
             before.into_iter().for_each(|before| timers.delete(cx, before, EARLY));
             due.into_iter().for_each(|due| timers.set(cx, due, EARLY));

@@ -44,7 +44,7 @@ impl<A: Contents> Key<'_, A> {
                 if let Some(mut pane) = self.take_pane(cx, done)? {
                     events.push(fired::<A>(&pane, Firing::OnTime));
                     // What counts from here on is late records.
-                    pane.since = 0;
+                    pane.set_since(0);
                     self.put_pane(cx, pane)?;
                 }
             }
@@ -65,7 +65,7 @@ impl<A: Contents> Key<'_, A> {
                 if pane.span.last() == done {
                     events.push(fired::<A>(&pane, Firing::OnTime));
                 }
-            } else if pane.since > 0 {
+            } else if pane.since() > 0 {
                 // Late records that were too few to fire.
                 events.push(fired::<A>(&pane, Firing::Late));
             }
@@ -98,8 +98,8 @@ impl<A: Contents> Key<'_, A> {
     /// Lets everything happen that ever will.
     pub(super) fn pass_all(&mut self, cx: &mut Context<'_>, events: &mut Vec<Event<A::Output>>) -> Result<(), Error> {
         // What is before the next event has happened.
-        let mut done = self.state.timer.map(|due| self.event_of(due).saturating_sub(1));
-        while let Some(next) = self.next_event(cx, done)? {
+        let mut done = self.timer.map(|due| self.event_of(due).saturating_sub(1));
+        while let Some(next) = self.next_event(cx, done)?.filter(|next| Some(*next) > done) {
             done = Some(next);
             self.end_windows(cx, next, events)?;
             self.forget(cx, next, events)?;
@@ -118,7 +118,7 @@ impl<A: Contents> Key<'_, A> {
         open.retain(|pane| self.shape.next_last(pane.span, done).is_some());
         match self.shape.kind {
             Kind::Aligned(aligned) if aligned.slides() => self.fire_sliding_early(&aligned, &open, done, events),
-            _ => events.extend(open.iter().filter(|pane| pane.fresh).map(|pane| fired::<A>(pane, Firing::Early))),
+            _ => events.extend(open.iter().filter(|pane| pane.is_fresh()).map(|pane| fired::<A>(pane, Firing::Early))),
         }
         self.make_stale(cx)
     }
@@ -132,7 +132,7 @@ impl<A: Contents> Key<'_, A> {
         events: &mut Vec<Event<A::Output>>,
     ) {
         let mut started = i128::MIN;
-        for pane in open.iter().filter(|pane| pane.fresh) {
+        for pane in open.iter().filter(|pane| pane.is_fresh()) {
             for start in aligned.starts_around(pane.span.start) {
                 let window = aligned.window(start);
                 if start <= started || Some(window.last()) <= done {

@@ -11,6 +11,8 @@ pub struct Barrier {
     pub checkpoint: CheckpointId,
     /// Whether the snapshot holds all state, as a savepoint does.
     pub full: bool,
+    /// Whether nothing follows it: the job stops at this cut, and what comes after it must not show.
+    pub stop: bool,
     /// Whether it cancels the alignment for that checkpoint instead of asking for a snapshot.
     pub cancelled: bool,
 }

@@ -26,6 +26,8 @@ pub struct Graph {
     pub checkpoint: CheckpointConfig,
     /// How the job restarts.
     pub restart: RestartPolicy,
+    /// Where the state of the operators is that are added from here on.
+    pub backend: StateBackend,
     /// The digest of each operator's component.
     pub digests: BTreeMap<OperatorId, String>,
 }
@@ -48,6 +50,7 @@ impl Default for Graph {
             max_parallelism: 17,
             checkpoint: CheckpointConfig { interval_ms: Some(100), ..CheckpointConfig::default() },
             restart: RestartPolicy::FixedDelay { restarts: u32::MAX, delay_ms: 10 },
+            backend: StateBackend::Memory,
             digests: BTreeMap::new(),
         }
     }
@@ -88,12 +91,7 @@ impl Graph {
         let kind = NodeKind::Operator(factory.descriptor().clone());
         self.nodes.push(NodeSpec { id: id(name), parallelism, kind, inputs: inputs(from) });
         let (limits, state_quota_bytes) = (EffectLimits::default(), 1 << 30);
-        self.parts.push(NodeParts::Operator {
-            factory: Arc::new(factory),
-            limits,
-            state_quota_bytes,
-            backend: StateBackend::Memory,
-        });
+        self.parts.push(NodeParts::Operator { factory: Arc::new(factory), limits, state_quota_bytes, backend: self.backend });
         self
     }
 

@@ -5,14 +5,17 @@
 //! channels, disks, sources and sinks are simulated. One scheduler picks who acts next, so that a run depends on its seed
 //! alone: the same seed gives the same trace.
 
+mod applying;
 mod channels;
 mod connectors;
+mod dials;
 mod guests;
 mod job;
 mod operators;
 mod process;
 mod random;
 mod storage;
+mod stores;
 mod world;
 
 use std::collections::BTreeMap;
@@ -32,13 +35,16 @@ use cofferdam_dataflow::snapshot::SubtaskPart;
 use cofferdam_dataflow::state::entry::{Entry, EntryReader};
 
 pub use connectors::{SimSink, SinkKind, SourceRecord, SplitsSource};
+pub use dials::Dials;
 pub use guests::{FaultyFactory, GuestFaults, Owners, WatchedFactory, When};
 pub use job::Graph;
 pub use operators::{Change, CountAsJson, Cycle, Merge, Step, Store, Tally, key_of};
 use process::Process;
-pub use process::{Dials, Event, StartOptions};
+pub use process::{Event, StartOptions};
 pub use random::Random;
 pub use storage::SimStorage;
+use stores::SimPlace;
+pub use stores::StoresOnDisk;
 pub use world::{Op, Outcome, Row, Saved, World};
 
 /// More than any honest run needs.
@@ -143,8 +149,9 @@ impl Simulation {
     fn open(&mut self, graph: &Graph, options: StartOptions) -> Result<Process, StorageError> {
         let id = self.processes + 1;
         let storage = Arc::new(SimStorage::open(&self.world, id)?);
+        let place = Arc::new(SimPlace(self.world.clone()));
         self.processes = id;
-        Ok(Process::new(id, graph, storage, &options, self.random.draw()))
+        Ok(Process::new(id, graph, (storage, place), &options, self.random.draw()))
     }
 
     /// Lets the zombie go on, and tells it something first.
@@ -251,7 +258,7 @@ impl Simulation {
         let actors = |process: &Process| {
             let mut actors = process.actors(&self.dials);
             // When the job has ended, the executor's threads finish what they were given.
-            actors.retain(|(_, actor)| process.end.is_none() || *actor == process::Actor::Io);
+            actors.retain(|(_, actor)| process.end.is_none() || actor.is_blocking_work());
             actors
         };
         let mut all: Vec<_> = self.process.iter().flat_map(actors).map(|(at, actor)| (at, false, actor)).collect();
@@ -304,7 +311,7 @@ impl Simulation {
     /// Removes processes that have ended and have nothing left to do. Returns how the job ended, if it was not the zombie.
     fn reap(&mut self) -> Option<Option<JobEnd>> {
         let is_gone = |process: &Process, dials: &Dials| {
-            let is_busy = || process.actors(dials).iter().any(|(_, actor)| *actor == process::Actor::Io);
+            let is_busy = || process.actors(dials).iter().any(|(_, actor)| actor.is_blocking_work());
             process.end.is_some() && !is_busy()
         };
         if let Some(zombie) = self.zombie.as_mut().filter(|zombie| zombie.end.is_none() && is_gone(&zombie.process, &self.dials))
@@ -313,6 +320,7 @@ impl Simulation {
             self.world.release(zombie.process.id);
         }
         let process = self.process.take_if(|process| is_gone(process, &self.dials))?;
+        process.close();
         self.world.release(process.id);
         self.verify_checkpoints();
         Some(process.end)
@@ -469,6 +477,7 @@ impl Simulation {
         assert!(orphans.is_empty(), "segments that no checkpoint names: {orphans:?}");
         // Nobody has aborted what a zombie has staged since.
         let names: Vec<_> = state.staged.keys().filter(|_| self.zombie.is_none()).collect();
+        assert!(state.stores.is_empty() || self.zombie.is_some(), "a job that has finished leaves stores: {:?}", state.stores);
         assert!(names.is_empty(), "transactions that are neither committed nor aborted: {names:?}");
     }
 }

@@ -1,14 +1,18 @@
 //! One process: the job master, its tasks, the writer of snapshots and the thread for blocking work, all of them stepped
 //! by the scheduler. Whatever one says to another waits in a queue; the order of one sender is kept, no other.
 
+mod stores;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cofferdam::execution::JobDefinition;
 use cofferdam::execution::parts::{
-    AlignmentGroups, AttemptParts, Done, Io, SnapshotKey, Splits, Work, Writer, WriterMessage, Written, failure_of,
+    AlignmentGroups, Applied, ApplierMessage, AttemptParts, Done, Holding, Io, SnapshotKey, Splits, Work, Writer, WriterMessage,
+    Written, failure_of, is_suspect,
 };
+use cofferdam::state_store::StorePlace;
 use cofferdam_dataflow::checkpoint::coordinator::CheckpointCommand;
 use cofferdam_dataflow::checkpoint::restore::RestorePlan;
 use cofferdam_dataflow::checkpoint::segment::SegmentId;
@@ -18,10 +22,13 @@ use cofferdam_dataflow::job::failure::{Failure, FailureCause};
 use cofferdam_dataflow::job::master::{
     DeclineReason, JobCommand, JobEnd, JobEvent, JobMaster, JobReport, JobSetup, Now as JobNow,
 };
+use cofferdam_dataflow::state::MemoryPressure;
 use cofferdam_dataflow::subtask::{Now, Step, Task, TaskCommand, TaskEvent};
 use cofferdam_dataflow::time::{MonotonicTime, ProcessingTime};
 
+use super::applying::Applying;
 use super::channels::{SimChannel, SimPorts};
+use super::dials::Dials;
 use super::job::Graph;
 use super::random::Random;
 
@@ -47,6 +54,8 @@ pub enum Event {
     Completed(CheckpointId, TaskIndex),
     /// A task was told of a checkpoint that was given up.
     Aborted(CheckpointId, TaskIndex),
+    /// A task's stores hold a checkpoint, and the task will be told.
+    Applied(CheckpointId, TaskIndex),
     /// A task handled a step's worth of work and failed.
     TaskFailed(TaskIndex, String),
     /// The process was killed.
@@ -62,11 +71,14 @@ enum Sender {
     /// Of a snapshot that takes longer than later ones.
     Late(CheckpointId, usize),
     Io,
+    Applier,
     Control,
 }
 
 enum Message {
     Event(JobEvent),
+    Pressure(Attempt, TaskIndex, MemoryPressure),
+    Applied(Applied),
     Discovered { attempt: Attempt, restore: Option<Box<RestorePlan>>, splits: Splits },
 }
 
@@ -76,9 +88,17 @@ pub(super) enum Actor {
     Master(usize),
     Tick,
     Io,
+    Applier,
     Writer(usize),
     Reset,
     Task(usize),
+}
+
+impl Actor {
+    /// Whether it is one of the executor's threads that finish what they were given when the job has ended.
+    pub(super) fn is_blocking_work(self) -> bool {
+        matches!(self, Self::Io | Self::Applier)
+    }
 }
 
 struct Slot {
@@ -97,6 +117,7 @@ struct Running {
     slots: Vec<Slot>,
     channels: Vec<SimChannel>,
     cancelled: bool,
+    holding: Holding,
 }
 
 type Reports = Arc<Mutex<VecDeque<Written>>>;
@@ -112,6 +133,9 @@ pub(super) struct Process {
     io: Io,
     io_queue: VecDeque<Work>,
     io_ready_at: u64,
+    place: Arc<dyn StorePlace>,
+    /// If any state is on disk.
+    applying: Option<Applying>,
     writer: Writer<Box<dyn Fn(Written)>>,
     writer_queues: BTreeMap<usize, VecDeque<WriterMessage>>,
     written: Reports,
@@ -123,62 +147,20 @@ pub(super) struct Process {
     pub(super) events: Vec<Event>,
 }
 
-/// The dials of a simulation that processes look at.
-#[derive(Clone, Debug)]
-pub struct Dials {
-    /// The longest usual delay of a message, in microseconds.
-    pub delay_us: u64,
-    /// In how many of 1000 cases it takes up to 200 times as long.
-    pub stall_permille: u64,
-    /// Bytes that a channel takes, at most.
-    pub channel_bytes: usize,
-    /// Until when, in microseconds, a task's snapshots are not written.
-    pub frozen_writers: BTreeMap<usize, u64>,
-    /// Tasks that may not encode any state: the writer has no room for it.
-    pub full_writers: BTreeSet<usize>,
-    /// Until when, in microseconds, a task does nothing.
-    pub frozen_tasks: BTreeMap<usize, u64>,
-    /// Until when, in microseconds, a task works and is told nothing.
-    pub deaf_tasks: BTreeMap<usize, u64>,
-    /// Until when, in microseconds, nobody learns what became of a task's snapshot for a checkpoint: a part of it is
-    /// written by somebody slower.
-    pub late_snapshots: BTreeMap<(CheckpointId, TaskIndex), u64>,
-    /// Until when, in microseconds, no blocking work is done.
-    pub frozen_io_us: u64,
-}
-
-impl Default for Dials {
-    fn default() -> Self {
-        Self {
-            delay_us: 300,
-            stall_permille: 5,
-            channel_bytes: 400,
-            frozen_writers: BTreeMap::new(),
-            full_writers: BTreeSet::new(),
-            frozen_tasks: BTreeMap::new(),
-            deaf_tasks: BTreeMap::new(),
-            late_snapshots: BTreeMap::new(),
-            frozen_io_us: 0,
-        }
-    }
-}
-
-impl Dials {
-    /// Until when a task is told nothing.
-    fn deaf(&self, task: usize) -> u64 {
-        self.deaf_tasks.get(&task).copied().unwrap_or(0)
-    }
-
-    fn delay(&self, random: &mut Random) -> u64 {
-        let usual = 1 + random.below(self.delay_us);
-        if random.chance(self.stall_permille) { usual * (1 + random.below(200)) } else { usual }
-    }
-}
-
 impl Process {
-    pub(super) fn new(id: u64, graph: &Graph, storage: Arc<dyn CheckpointStorage>, options: &StartOptions, seed: u64) -> Self {
+    pub(super) fn new(
+        id: u64,
+        graph: &Graph,
+        (storage, place): (Arc<dyn CheckpointStorage>, Arc<dyn StorePlace>),
+        options: &StartOptions,
+        seed: u64,
+    ) -> Self {
         let definition = graph.plan();
         let definition = Arc::new(definition);
+        if options.fresh || !definition.has_stores() {
+            place.retain(&BTreeSet::new()).expect("nothing fails here");
+        }
+        let applying = definition.has_stores().then(|| Applying::new(Arc::clone(&storage), Arc::clone(&place)));
         let master = JobMaster::new(JobSetup {
             spec: definition.spec.clone(),
             plan: definition.plan.clone(),
@@ -205,6 +187,8 @@ impl Process {
             seed,
             io_queue: VecDeque::new(),
             io_ready_at: 0,
+            place,
+            applying,
             writer_queues: BTreeMap::new(),
             written,
             resets: VecDeque::new(),
@@ -216,6 +200,13 @@ impl Process {
         };
         process.send_event(Sender::Control, 0, JobEvent::Start);
         process
+    }
+
+    /// The job has ended, and nobody has anything left to do: a finished job needs no store.
+    pub(super) fn close(&self) {
+        if let Some(JobEnd::Finished { .. } | JobEnd::AlreadyFinished { .. }) = self.end {
+            self.place.retain(&BTreeSet::new()).expect("nothing fails here");
+        }
     }
 
     pub(super) fn control(&mut self, event: JobEvent) {
@@ -236,6 +227,7 @@ impl Process {
         if !self.io_queue.is_empty() {
             actors.push((self.io_ready_at.max(dials.frozen_io_us), Actor::Io));
         }
+        actors.extend(self.applying.iter().filter_map(Applying::due).map(|at| (at, Actor::Applier)));
         for task in self.writer_queues.keys() {
             actors.push((dials.frozen_writers.get(task).copied().unwrap_or(0), Actor::Writer(*task)));
         }
@@ -261,6 +253,10 @@ impl Process {
                 self.inbox.retain(|_, queue| !queue.is_empty());
                 match message {
                     Some((_, Message::Event(event))) => self.tell(event, now_us, dials, random),
+                    Some((_, Message::Pressure(attempt, task, pressure))) => {
+                        self.note_pressure((attempt, task, pressure), now_us, dials, random);
+                    }
+                    Some((_, Message::Applied(applied))) => self.note_applied(applied, now_us, dials, random),
                     Some((_, Message::Discovered { attempt, restore, splits })) => {
                         self.start_tasks(attempt, restore, splits, (now_us, dials, random));
                     }
@@ -272,6 +268,7 @@ impl Process {
                 self.tell(JobEvent::Tick, now_us, dials, random);
             }
             Actor::Io => self.act_io(now_us + dials.delay(random)),
+            Actor::Applier => self.act_applier(now_us, dials, random),
             Actor::Writer(task) => {
                 let message = self.writer_queues.get_mut(&task).and_then(VecDeque::pop_front);
                 self.writer_queues.retain(|_, queue| !queue.is_empty());
@@ -282,16 +279,29 @@ impl Process {
                 if let Some((attempt, message, done)) = self.resets.pop_front() {
                     self.writer.take(message);
                     assert!(done.load(Ordering::Relaxed), "the writer answers a reset at once");
-                    self.send_event(Sender::Control, now_us + dials.delay(random), JobEvent::TasksStopped { attempt });
+                    match &self.applying {
+                        Some(applying) => applying.reset(attempt),
+                        None => {
+                            self.send_event(Sender::Control, now_us + dials.delay(random), JobEvent::TasksStopped { attempt });
+                        }
+                    }
                 }
             }
             Actor::Task(index) => self.act_task(index, now_us, dials, random),
         }
+        self.applying.iter_mut().for_each(Applying::gather);
     }
 
     fn tell(&mut self, event: JobEvent, now_us: u64, dials: &Dials, random: &mut Random) {
         match &event {
-            JobEvent::Acknowledged { id, .. } => self.events.push(Event::Acknowledged(id.checkpoint, id.task)),
+            JobEvent::Acknowledged { id, segment } => {
+                self.events.push(Event::Acknowledged(id.checkpoint, id.task));
+                if let Some(applying) = &self.applying {
+                    let key = SnapshotKey { attempt: id.attempt, checkpoint: id.checkpoint, task: id.task };
+                    let segment = segment.as_ref().map(|segment| segment.reference.clone());
+                    applying.tell(ApplierMessage::Written { key, segment });
+                }
+            }
             JobEvent::ManifestPublished { checkpoint } => self.events.push(Event::Published(*checkpoint)),
             _ => {}
         }
@@ -329,6 +339,9 @@ impl Process {
             }
             JobCommand::Checkpoint(CheckpointCommand::NotifyCompleted { checkpoint }) => {
                 self.command_tasks(None, TaskCommand::Completed(checkpoint), (now_us, dials, random));
+                if let (Some(running), Some(applying)) = (&self.running, &self.applying) {
+                    applying.tell(ApplierMessage::Completed { attempt: running.parts.attempt, checkpoint });
+                }
             }
             JobCommand::Checkpoint(CheckpointCommand::NotifyAborted { checkpoint }) => {
                 for queue in self.writer_queues.values_mut() {
@@ -411,6 +424,7 @@ impl Process {
             return;
         }
         let definition = Arc::clone(&self.definition);
+        let stores = self.applying.as_mut().map(|applying| applying.stores(&definition).expect("nothing fails here"));
         let plan = &definition.plan;
         let slot = |random: &mut Random, task: &cofferdam_dataflow::graph::plan::TaskPlan| Slot {
             task: None,
@@ -425,7 +439,7 @@ impl Process {
         let capacity = |random: &mut Random| 1 + random.index(dials.channel_bytes);
         let channels = plan.channels.iter().map(|c| SimChannel::new(c.from.0, c.to.0, capacity(random))).collect();
         let parts = AttemptParts {
-            stores: None,
+            stores,
             attempt,
             storage: Arc::clone(&self.storage),
             restore: restore.map(|restore| *restore),
@@ -434,7 +448,7 @@ impl Process {
             alignment: AlignmentGroups::of(&definition),
             definition,
         };
-        self.running = Some(Running { parts, slots, channels, cancelled: false });
+        self.running = Some(Running { parts, slots, channels, cancelled: false, holding: Holding::default() });
     }
 
     fn act_task(&mut self, index: usize, now_us: u64, dials: &Dials, random: &mut Random) {
@@ -492,6 +506,9 @@ impl Process {
         let Some(running) = &mut self.running else { return };
         let attempt = running.parts.attempt;
         (running.slots[index].gone, running.slots[index].task) = (true, None);
+        if is_suspect(&failure) {
+            self.suspect();
+        }
         let failure = failure_of(failure);
         self.events.push(Event::TaskFailed(TaskIndex(index), failure.cause.to_string()));
         self.send_event(Sender::Task(index), at, JobEvent::Failed { attempt, failure });
@@ -508,8 +525,10 @@ impl Process {
             }
             TaskEvent::SnapshotBlock { checkpoint, block } => WriterMessage::Block { key: key(checkpoint), block },
             TaskEvent::SnapshotEncoded { checkpoint } => WriterMessage::End { key: key(checkpoint) },
-            // Nothing here has a store.
-            TaskEvent::MemoryPressure(_) => return,
+            TaskEvent::MemoryPressure(pressure) => {
+                let message = Message::Pressure(attempt, task, pressure);
+                return self.inbox.entry(Sender::Task(index)).or_default().push_back((at, message));
+            }
             TaskEvent::EndOfData => {
                 return self.send_event(Sender::Task(index), at, JobEvent::TaskEndOfData { attempt, task });
             }

@@ -13,6 +13,7 @@ use cofferdam_dataflow::checkpoint::storage::Fence;
 use cofferdam_dataflow::ids::CheckpointId;
 
 use super::random::Random;
+use super::stores::StoresOnDisk;
 
 /// An operation on the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,6 +48,10 @@ pub enum Op {
     Poll,
     /// Writing to a sink.
     WriteRows,
+    /// Reading a store of state.
+    ReadStore,
+    /// Opening, writing or syncing one.
+    WriteStore,
 }
 
 impl Op {
@@ -55,9 +60,17 @@ impl Op {
         matches!(self, Self::Discover | Self::Open | Self::Poll | Self::WriteRows)
     }
 
+    fn is_of_stores(self) -> bool {
+        matches!(self, Self::ReadStore | Self::WriteStore)
+    }
+
     /// Whether a full disk refuses it.
     fn needs_space(self) -> bool {
-        matches!(self, Self::CreateSegment | Self::WriteSegment | Self::SyncSegment | Self::Publish | Self::Mark | Self::Stage)
+        let is_for_checkpoints = matches!(
+            self,
+            Self::CreateSegment | Self::WriteSegment | Self::SyncSegment | Self::Publish | Self::Mark | Self::Stage
+        );
+        is_for_checkpoints || self == Self::WriteStore
     }
 }
 
@@ -139,6 +152,8 @@ pub struct State {
     pub(super) random: Random,
     /// The files.
     pub disk: Disk,
+    /// The stores of state.
+    pub stores: StoresOnDisk,
     /// The process that holds the storage's lock. A test takes it away to let two processes work on one job.
     pub lock: Option<u64>,
     /// The process that raised the fence last.
@@ -187,6 +202,7 @@ impl World {
         let state = State {
             random,
             disk: Disk::default(),
+            stores: StoresOnDisk::default(),
             lock: None,
             fenced_by: None,
             logs: BTreeMap::new(),
@@ -251,6 +267,7 @@ impl World {
             }
         }
         state.staged.retain(|_, staged| staged.durable || random.chance(500));
+        state.stores.crash(state.dead, random);
         state.dead = false;
         state.power_for = None;
     }
@@ -297,7 +314,7 @@ impl State {
         if self.dead {
             return Outcome::Failed;
         }
-        if let Some(left) = self.power_for.as_mut().filter(|_| !op.is_for_records()) {
+        if let Some(left) = self.power_for.as_mut().filter(|_| !op.is_for_records() && op != Op::ReadStore) {
             if *left == 0 {
                 self.dead = true;
                 return if self.random.chance(500) { Outcome::Failed } else { Outcome::FailedAfter };
@@ -324,6 +341,10 @@ impl State {
             let fails = self.connectors_fail_per_10k > 0 && self.random.below(10_000) < self.connectors_fail_per_10k;
             self.refused[1] += u64::from(fails);
             return if fails { Outcome::Failed } else { Outcome::Done };
+        }
+        if op.is_of_stores() {
+            let fails = self.stores.fail_per_10k > 0 && self.random.below(10_000) < self.stores.fail_per_10k;
+            return if fails { [Outcome::Failed, Outcome::FailedAfter][self.random.index(2)] } else { Outcome::Done };
         }
         if self.fail_permille > 0 && self.random.chance(self.fail_permille) {
             return [Outcome::Failed, Outcome::Unknown, Outcome::FailedAfter][self.random.index(3)];

@@ -6,6 +6,7 @@ mod coordinator;
 mod event_time;
 mod guarantees;
 mod kinds;
+mod patterns;
 mod recovery;
 mod redistribution;
 mod savepoints;
@@ -13,6 +14,7 @@ mod seeds;
 mod state;
 mod takeover;
 mod timers;
+mod windows;
 
 use std::collections::BTreeMap;
 

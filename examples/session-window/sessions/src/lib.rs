@@ -1,7 +1,6 @@
-//! Sessions of each user, by hand: a session ends when its user has done nothing for 30 seconds of event time.
-//!
-//! The open sessions of a user are a map, start to (end, clicks); a timer stands where each may end. A click extends the
-//! sessions that it is near enough to, and joins two when it falls between them.
+//! Sessions of each user: a session ends when its user has done nothing for 30 seconds of event time.
+
+use std::time::Duration;
 
 use cofferdam_guest::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -19,13 +18,6 @@ impl Default for Config {
     }
 }
 
-/// An open session; its start is its key.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-struct Session {
-    end: i64,
-    clicks: u64,
-}
-
 /// An output line.
 #[derive(Serialize)]
 struct Row<'a> {
@@ -35,12 +27,33 @@ struct Row<'a> {
     clicks: u64,
 }
 
-/// The operator.
+/// The operator. Windows count their records by themselves: nothing else is kept of a click.
 pub struct Sessions {
-    open: Map<i64, Session>,
-    ends: Timers,
+    open: Windows<Nothing>,
     late: OutputPort,
     gap_ms: i64,
+}
+
+/// What is kept of a session beside its number of clicks.
+pub struct Nothing;
+
+impl Aggregate for Nothing {
+    type Input = ();
+    type Accumulator = ();
+    type Output = ();
+
+    fn add((): &mut (), (): ()) {}
+    fn result((): &()) {}
+    fn merge((): &mut (), (): ()) {}
+}
+
+impl Sessions {
+    /// Tells of a session that has ended. It ended with its last click, `gap_ms` before its window.
+    fn tell(&self, session: &Fired<()>, cx: &mut Context<'_>) -> Result<(), Error> {
+        let (start, end) = (session.window.start_ms(), session.window.end_ms().saturating_sub(self.gap_ms));
+        let row = Row { user: cx.key_text()?, start, end, clicks: session.records };
+        cx.out().keep_key().time_ms(end).send_json(&row)
+    }
 }
 
 impl Operator for Sessions {
@@ -49,7 +62,7 @@ impl Operator for Sessions {
     fn declare(declare: &mut Declare) -> Self {
         declare.output("sessions");
         let late = declare.output("late");
-        Sessions { open: declare.map("open"), ends: declare.event_timers(), late, gap_ms: 0 }
+        Sessions { open: declare.windows("open"), late, gap_ms: 0 }
     }
 
     fn configure(&mut self, config: Config, _: &InstanceInfo) -> Result<(), Error> {
@@ -57,50 +70,25 @@ impl Operator for Sessions {
             return Err(Error::permanent("`gap_ms` must be a day at most, and more than nothing"));
         }
         self.gap_ms = config.gap_ms;
-        Ok(())
+        self.open.configure(&Windowing::session(Duration::from_millis(config.gap_ms.unsigned_abs())))
     }
 
     fn process(&mut self, record: Record<'_>, cx: &mut Context<'_>) -> Result<(), Error> {
-        let at = cx.event_time_ms().ok_or_else(|| Error::permanent("a click has no event time"))?;
-        if cx.watermark_ms().is_some_and(|watermark| at.saturating_add(self.gap_ms) <= watermark) {
-            // Its session, if it had one, has been told of.
-            return cx.out_to(self.late).keep_key().send_bytes(record.bytes());
-        }
-        let (mut start, mut merged) = (at, Session { end: at, clicks: 1 });
-        let open = self.open.iter(cx).collect::<Result<Vec<_>, _>>()?;
-        for (other_start, other) in open {
-            if at < other.end.saturating_add(self.gap_ms) && other_start < at.saturating_add(self.gap_ms) {
-                self.ends.delete_tagged(cx, other.end.saturating_add(self.gap_ms), tag(other_start));
-                self.open.remove(cx, &other_start)?;
-                (start, merged) =
-                    (start.min(other_start), Session { end: merged.end.max(other.end), clicks: merged.clicks + other.clicks });
-            }
-        }
-        self.ends.set_tagged(cx, merged.end.saturating_add(self.gap_ms), tag(start));
-        self.open.put(cx, &start, merged)
+        let added = self.open.add(cx, (), |session, cx| self.tell(&session, cx))?;
+        // A click whose session has been told of already.
+        added.or_send(self.late, record, cx)
     }
 
     fn on_timer(&mut self, timer: Timer, cx: &mut Context<'_>) -> Result<(), Error> {
-        let start = timer.tag().cast_signed();
-        if let Some(Session { end, clicks }) = self.open.get(cx, &start)? {
-            self.open.remove(cx, &start)?;
-            let row = Row { user: cx.key_text()?, start, end, clicks };
-            cx.out().keep_key().time_ms(end).send_json(&row)?;
-        }
+        self.open.on_timer(timer, cx, |session, cx| self.tell(&session, cx))?;
         Ok(())
     }
-}
-
-/// The tag of a session's timer tells which session it is.
-fn tag(start: i64) -> u64 {
-    start.cast_unsigned()
 }
 
 export!(Sessions);
 
 #[cfg(test)]
 mod tests {
-    use cofferdam_guest::TimeDomain;
     use cofferdam_guest::testing::{Harness, TestRecord, record};
 
     use super::*;
@@ -114,14 +102,13 @@ mod tests {
         let mut sessions = Harness::<Sessions>::new();
         let out = sessions.process([click("ada", 1_000), click("bob", 2_000), click("ada", 30_000)]).unwrap();
         assert!(out.is_empty());
-        assert_eq!(sessions.timers(TimeDomain::EventTime, "ada"), [(60_000, 1_000)]);
-        assert_eq!(sessions.advance_watermark(59_999).unwrap().texts(), [r#"{"user":"bob","start":2000,"end":2000,"clicks":1}"#]);
+        assert_eq!(sessions.advance_watermark(59_998).unwrap().texts(), [r#"{"user":"bob","start":2000,"end":2000,"clicks":1}"#]);
         assert_eq!(
-            sessions.advance_watermark(60_000).unwrap().texts(),
+            sessions.advance_watermark(59_999).unwrap().texts(),
             [r#"{"user":"ada","start":1000,"end":30000,"clicks":2}"#]
         );
         assert!(sessions.finish().unwrap().is_empty());
-        assert!(sessions.keys("open").is_empty(), "nothing is left behind");
+        sessions.assert_nothing_left();
     }
 
     #[test]
@@ -140,7 +127,7 @@ mod tests {
     fn a_click_of_a_session_that_is_over_is_late() {
         let mut sessions = Harness::<Sessions>::new();
         sessions.advance_watermark(100_000).unwrap();
-        let out = sessions.process([click("ada", 70_000), click("ada", 70_001)]).unwrap();
+        let out = sessions.process([click("ada", 70_001), click("ada", 70_002)]).unwrap();
         assert_eq!(out.of_port("late").len(), 1);
         assert_eq!(sessions.finish().unwrap().len(), 1);
     }

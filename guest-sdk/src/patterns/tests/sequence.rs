@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use serde::Deserialize;
 
 use super::{Group, Told, on_time, reached, run_in_all_ways, streams};
+use crate::call::Limits;
 use crate::patterns::{Found, Sequence, Steps, Timed};
 use crate::prelude::*;
 use crate::testing::{Harness, record};
@@ -130,5 +131,18 @@ fn many_events_are_handled_in_several_steps_and_many_sequences_end_together() {
     let out = rising.advance_watermark(1001).unwrap();
     assert_eq!(out.len(), 901);
     assert!(out.texts()[..900].iter().all(|text| *text == "[3, 9]"));
+    rising.assert_nothing_left();
+}
+
+#[test]
+fn what_times_out_together_takes_several_calls() {
+    let limits = Limits { output_records: 512, ..Limits::default() };
+    let mut rising = Harness::<Rising>::new().config(r#"{"within": 5000, "strict": [false, false], "length": 2}"#).limits(limits);
+    rising.process((0..2000).map(|n| record([3]).key("k").time_ms(n))).unwrap();
+    assert_eq!(rising.advance_watermark(1999).unwrap().len(), 0);
+    let out = rising.advance_watermark(6998).unwrap();
+    assert!(out.iter().map(|out| out.time_ms().unwrap()).eq(5000..6999), "in order");
+    rising.process([record([9]).key("k").time_ms(6999), record([3]).key("k").time_ms(7000)]).unwrap();
+    assert_eq!(rising.finish().unwrap().texts(), ["[3, 9]", "[3] and no more"]);
     rising.assert_nothing_left();
 }

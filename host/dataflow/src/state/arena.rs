@@ -3,17 +3,23 @@
 //! An entry is a header of 12 bytes (epoch of the last write, key length, key group, value length and two bits), the
 //! key and the value, rounded up to a size class. A reference stays valid, and at its
 //! place, until it is freed. Nothing here knows of snapshots or indexes.
+//!
+//! Chunks that hold little are left (`leaving`): nothing new comes into them, the table moves what they hold, and their memory
+//! goes back. References to places in them read as freed as long as their number is not used again.
+
+mod leaving;
 
 use crate::key_group::KeyGroup;
+use leaving::Leaving;
 
-/// Units of 8 bytes: 2^15 chunks of 2^17 units are 32 GiB.
+/// Units of 8 bytes: 2^15 chunks of 2^17 units are 32 GiB. Tests have small chunks, to leave many.
 const UNIT: usize = 8;
-const CHUNK_UNITS_LOG2: u32 = 17;
+const CHUNK_UNITS_LOG2: u32 = if cfg!(test) { 5 } else { 17 };
 const CHUNK_BYTES: usize = UNIT << CHUNK_UNITS_LOG2;
 /// The first chunk is small, since many operators hold little.
-const FIRST_CHUNK_BYTES: usize = 64 << 10;
+const FIRST_CHUNK_BYTES: usize = CHUNK_BYTES / 16;
 /// Entries above this get a chunk of their own.
-const LARGE_BYTES: usize = CHUNK_BYTES / 4;
+const LARGE_BYTES: usize = CHUNK_BYTES / if cfg!(test) { 2 } else { 4 };
 const HEADER_BYTES: usize = 12;
 /// Marks a tombstone in the value's length, which is kept so that the entry's size class is known.
 const DELETED_BIT: u32 = 1 << 31;
@@ -28,6 +34,9 @@ const CHUNKS_MAX: usize = 1 << (u32::BITS - CHUNK_UNITS_LOG2);
 /// The bytes of a cache line, and how many of an entry's are worth touching: what follows is fetched by the processor itself.
 const LINE_BYTES: usize = 64;
 const WARM_LINES: usize = 4;
+
+/// What is read at a place whose chunk is gone: a freed entry.
+const GONE: [u8; HEADER_BYTES] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// The `written` of a freed entry: later than any cut, so that no snapshot takes it for its own.
 pub(super) const FREED: u32 = u32::MAX;
@@ -63,31 +72,63 @@ pub(super) struct Header {
     value_len: u32,
 }
 
+/// What a chunk is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    /// Entries one after the other.
+    Small,
+    /// One entry.
+    Large,
+    /// What it holds is to move.
+    Leaving,
+    /// Nothing: its memory has been given back.
+    Gone,
+}
+
+struct Chunk {
+    bytes: Box<[u8]>,
+    /// Up to where entries have been placed.
+    filled: u32,
+    /// Bytes of entries that are there.
+    used: u32,
+    state: Use,
+}
+
 #[derive(Default)]
 pub(super) struct Arena {
-    chunks: Vec<Box<[u8]>>,
-    /// Places of freed entries, by size class.
+    chunks: Vec<Chunk>,
+    /// Places of freed entries, by size class. Those in chunks that are left are passed by.
     free: Vec<Vec<u32>>,
-    /// Chunks that held one large entry, which is gone.
-    free_chunks: Vec<u32>,
-    /// The chunk that is being filled, and from where.
-    open: Option<(u32, usize)>,
+    /// Chunks that are gone and whose numbers nobody refers to.
+    numbers: Vec<u32>,
+    /// The chunk that is being filled.
+    open: Option<u32>,
     /// Bytes of all chunks.
     allocated: usize,
+    /// Bytes of chunks with entries one after the other that are not left, and of the entries in them.
+    kept: usize,
+    kept_used: usize,
     /// Bytes of entries that are there, and their number.
     used: usize,
     entries: usize,
+    leaving: Leaving,
 }
 
 impl Arena {
     /// Returns the bytes that the arena holds from the allocator.
     pub(super) fn allocated_bytes(&self) -> usize {
-        self.allocated + self.free.iter().map(|list| list.capacity() * 4).sum::<usize>()
+        let lists = self.free.iter().map(|list| list.capacity() * 4).sum::<usize>();
+        self.allocated + lists + self.chunks.capacity() * size_of::<Chunk>()
     }
 
     /// Returns the bytes that entries take: what a chunk has room for again does not count.
     pub(super) fn used_bytes(&self) -> usize {
         self.used
+    }
+
+    /// Returns how many more chunks there can be: an entry takes a new one at most.
+    pub(super) fn chunks_left(&self) -> usize {
+        CHUNKS_MAX - self.chunks.len() + self.numbers.len()
     }
 
     /// Returns the number of entries.
@@ -128,7 +169,9 @@ impl Arena {
     }
 
     fn take_bit(&mut self, place: EntryRef, bit: u32) -> bool {
-        let byte = &mut self.bytes_mut(place)[11];
+        let (chunk, offset) = locate(place);
+        // None is set where a chunk is gone.
+        let Some(byte) = self.chunks[chunk].bytes.get_mut(offset + 11) else { return false };
         let was = *byte;
         *byte &= !bit.to_le_bytes()[3];
         *byte != was
@@ -147,9 +190,12 @@ impl Arena {
         Ok(place)
     }
 
-    /// Replaces the value in place, if the entry's size class stays the same.
+    /// Replaces the value in place, if the entry's size class stays the same and its chunk is not left.
     #[inline]
     pub(super) fn set_value(&mut self, place: EntryRef, value: &[u8]) -> bool {
+        if self.chunks[locate(place).0].state == Use::Leaving {
+            return false;
+        }
         let bytes = self.bytes_mut(place);
         let (key_len, value_len) = lengths(bytes);
         let fits = value.len() == value_len
@@ -247,75 +293,124 @@ impl Arena {
         let (class, rounded) = size_class(size);
         self.used -= rounded;
         self.entries -= 1;
-        if size > LARGE_BYTES {
-            let chunk = place.0 >> CHUNK_UNITS_LOG2;
-            self.allocated -= self.chunks[chunk as usize].len() - HEADER_BYTES;
-            // A header remains, for lists that still hold the reference.
-            self.chunks[chunk as usize] = vec![0; HEADER_BYTES].into();
-            self.free_chunks.push(chunk);
-        } else {
-            if self.free.len() <= class {
-                self.free.resize_with(class + 1, Vec::new);
-            }
-            self.free[class].push(place.0);
-        }
         self.set_written(place, FREED);
+        let number = place.0 >> CHUNK_UNITS_LOG2;
+        let chunk = &mut self.chunks[number as usize];
+        chunk.used -= bounded(rounded);
+        match chunk.state {
+            Use::Large => {
+                self.allocated -= std::mem::take(&mut chunk.bytes).len();
+                chunk.state = Use::Gone;
+                // Whoever refers to it refers to its beginning, where the next chunk of that number has an entry, too.
+                self.numbers.push(number);
+            }
+            Use::Leaving if chunk.used == 0 => self.leaving.emptied(number),
+            Use::Leaving | Use::Gone => {}
+            Use::Small => {
+                self.kept_used -= rounded;
+                if self.free.len() <= class {
+                    self.free.resize_with(class + 1, Vec::new);
+                }
+                self.free[class].push(place.0);
+            }
+        }
     }
 
     fn allocate(&mut self, size: usize) -> Result<EntryRef, ArenaFull> {
         let (class, rounded) = size_class(size);
+        let place = match size > LARGE_BYTES {
+            true => EntryRef(self.new_chunk(rounded, Use::Large)? << CHUNK_UNITS_LOG2),
+            false => match self.pop_free(class) {
+                Some(place) => place,
+                None => self.append(rounded)?,
+            },
+        };
+        let chunk = &mut self.chunks[locate(place).0];
+        chunk.used += bounded(rounded);
+        if chunk.state == Use::Small {
+            self.kept_used += rounded;
+        }
         self.used += rounded;
         self.entries += 1;
-        if size > LARGE_BYTES {
-            return self.allocate_large(rounded);
-        }
-        if let Some(place) = self.free.get_mut(class).and_then(Vec::pop) {
-            // The old entry's lengths and flags go; `insert` writes the rest.
-            self.bytes_mut(EntryRef(place))[..HEADER_BYTES].fill(0);
-            return Ok(EntryRef(place));
-        }
-        let (chunk, offset) = match self.open {
-            Some((chunk, offset)) if offset + rounded <= self.chunks[chunk as usize].len() => (chunk, offset),
-            // The small first chunk would be too short for an entry that is nearly large.
-            _ if self.chunks.is_empty() && rounded <= FIRST_CHUNK_BYTES => (self.new_chunk(FIRST_CHUNK_BYTES)?, 0),
-            _ => (self.new_chunk(CHUNK_BYTES)?, 0),
-        };
-        self.open = Some((chunk, offset + rounded));
-        Ok(EntryRef(chunk << CHUNK_UNITS_LOG2 | u32::try_from(offset / UNIT).expect("an offset within a chunk")))
+        Ok(place)
     }
 
-    fn allocate_large(&mut self, rounded: usize) -> Result<EntryRef, ArenaFull> {
-        let chunk = match self.free_chunks.pop() {
-            Some(chunk) => {
-                self.chunks[chunk as usize] = vec![0; rounded].into();
-                self.allocated += rounded - HEADER_BYTES;
-                chunk
+    /// Takes a place that was freed.
+    fn pop_free(&mut self, class: usize) -> Option<EntryRef> {
+        let list = self.free.get_mut(class)?;
+        while let Some(place) = list.pop().map(EntryRef) {
+            let (chunk, offset) = locate(place);
+            let chunk = &mut self.chunks[chunk];
+            if chunk.state == Use::Small {
+                // The old entry's lengths and flags go; `insert` writes the rest.
+                chunk.bytes[offset..offset + HEADER_BYTES].fill(0);
+                return Some(place);
             }
-            None => self.new_chunk(rounded)?,
-        };
-        Ok(EntryRef(chunk << CHUNK_UNITS_LOG2))
+        }
+        None
     }
 
-    fn new_chunk(&mut self, bytes: usize) -> Result<u32, ArenaFull> {
-        if self.chunks.len() == CHUNKS_MAX {
-            return Err(ArenaFull);
-        }
+    /// Takes a place behind all others.
+    fn append(&mut self, rounded: usize) -> Result<EntryRef, ArenaFull> {
+        let has_room = |number: &u32| {
+            let chunk = &self.chunks[*number as usize];
+            chunk.filled as usize + rounded <= chunk.bytes.len()
+        };
+        let number = match self.open.filter(has_room) {
+            Some(number) => number,
+            // The small first chunk would be too short for an entry that is nearly large.
+            None if self.chunks.is_empty() && rounded <= FIRST_CHUNK_BYTES => self.new_chunk(FIRST_CHUNK_BYTES, Use::Small)?,
+            None => self.new_chunk(CHUNK_BYTES, Use::Small)?,
+        };
+        self.open = Some(number);
+        let chunk = &mut self.chunks[number as usize];
+        let unit = chunk.filled / bounded(UNIT);
+        chunk.filled += bounded(rounded);
+        Ok(EntryRef(number << CHUNK_UNITS_LOG2 | unit))
+    }
+
+    fn new_chunk(&mut self, bytes: usize, state: Use) -> Result<u32, ArenaFull> {
+        let chunk = Chunk { bytes: vec![0; bytes].into(), filled: 0, used: 0, state };
+        let number = match self.numbers.pop() {
+            Some(number) => {
+                self.chunks[number as usize] = chunk;
+                number
+            }
+            None if self.chunks.len() == CHUNKS_MAX => return Err(ArenaFull),
+            None => {
+                self.chunks.push(chunk);
+                u32::try_from(self.chunks.len() - 1).expect("bounded by CHUNKS_MAX")
+            }
+        };
         self.allocated += bytes;
-        self.chunks.push(vec![0; bytes].into());
-        Ok(u32::try_from(self.chunks.len() - 1).expect("bounded by CHUNKS_MAX"))
+        if state == Use::Small {
+            self.kept += bytes;
+        }
+        Ok(number)
     }
 
     #[inline]
     fn bytes(&self, place: EntryRef) -> &[u8] {
         let (chunk, offset) = locate(place);
-        &self.chunks[chunk][offset..]
+        self.chunks[chunk].bytes.get(offset..).filter(|bytes| !bytes.is_empty()).unwrap_or(&GONE)
     }
 
     #[inline]
     fn bytes_mut(&mut self, place: EntryRef) -> &mut [u8] {
         let (chunk, offset) = locate(place);
-        &mut self.chunks[chunk][offset..]
+        &mut self.chunks[chunk].bytes[offset..]
     }
+}
+
+/// Returns how many chunks the entries of a call that writes so many bytes may need: some of them twice, where they are
+/// and where they were.
+pub(super) fn chunks_of(bytes: u64) -> u64 {
+    2 * bytes / LARGE_BYTES as u64 + 4
+}
+
+/// Bytes within a chunk.
+fn bounded(bytes: usize) -> u32 {
+    u32::try_from(bytes).expect("a chunk is below 4 GiB")
 }
 
 #[inline]
@@ -395,7 +490,7 @@ mod tests {
         }
         assert!(arena.allocated_bytes() <= before + 64);
         assert_eq!(arena.entry(small).value, b"b");
-        let just_not_large = arena.insert(1, KeyGroup(0), b"k", &vec![7; LARGE_BYTES - 100]).unwrap();
+        let just_not_large = arena.insert(1, KeyGroup(0), b"k", &[7; LARGE_BYTES - 100]).unwrap();
         assert_eq!(arena.entry(just_not_large).value.len(), LARGE_BYTES - 100);
     }
 }

@@ -34,18 +34,37 @@ pub enum MemoryPressure {
 /// Entries of one table that the store may hold.
 #[derive(Default)]
 pub(super) struct Candidates {
-    /// What completed checkpoints wrote and the store holds by now, and how much of the first list has been queued.
-    written: VecDeque<Rc<Vec<EntryRef>>>,
+    /// What completed checkpoints wrote and the store holds by now, with the epoch of each list, and how much of the first list has been queued.
+    written: VecDeque<(u32, Rc<Vec<EntryRef>>)>,
     next: usize,
     /// Each carries a mark in the arena, unless its place was freed meanwhile.
     queue: VecDeque<EntryRef>,
 }
 
 impl Candidates {
-    pub(super) fn add_written(&mut self, written: Rc<Vec<EntryRef>>) {
+    pub(super) fn add_written(&mut self, epoch: u32, written: Rc<Vec<EntryRef>>) {
         if !written.is_empty() {
-            self.written.push_back(written);
+            self.written.push_back((epoch, written));
         }
+    }
+
+    /// Returns the epoch of the oldest list that has not been queued.
+    pub(super) fn oldest_written(&self) -> Option<u32> {
+        self.written.front().map(|(epoch, _)| *epoch)
+    }
+
+    /// Drops candidates that need not be queued, up to `budget` from the front; the others get behind. `seen` is how many
+    /// have been looked at. Returns whether all have.
+    pub(super) fn sweep(&mut self, seen: &mut usize, keep: impl Fn(EntryRef) -> bool, budget: usize) -> bool {
+        let most = self.queue.len().min(budget);
+        for _ in 0..most {
+            if let Some(place) = self.queue.pop_front().filter(|place| keep(*place)) {
+                self.queue.push_back(place);
+            }
+        }
+        *seen += most;
+        // What is added comes behind, and is looked at in vain.
+        *seen >= self.queue.len()
     }
 
     /// Queues an entry, which has been marked.
@@ -55,14 +74,14 @@ impl Candidates {
 
     /// Returns how many there are.
     pub(super) fn len(&self) -> usize {
-        self.queue.len() + self.written.iter().map(|list| list.len()).sum::<usize>() - self.next
+        self.queue.len() + self.written.iter().map(|(_, list)| list.len()).sum::<usize>() - self.next
     }
 }
 
 impl<I: Index> Table<I> {
     /// Queues up to `budget` entries that were written. Returns whether there was one.
     fn queue_written(&mut self, budget: usize) -> bool {
-        let Some(list) = self.candidates.written.front().cloned() else { return false };
+        let Some((_, list)) = self.candidates.written.front().cloned() else { return false };
         let from = self.candidates.next;
         let some = &list[from..list.len().min(from + budget)];
         self.arena.warm(some);
@@ -111,6 +130,43 @@ impl<I: Index> Table<I> {
             self.candidates.queue.push_back(place);
         }
         Some(eviction)
+    }
+}
+
+#[cfg(test)]
+impl SubtaskState {
+    /// Checks that whatever the store holds can be evicted at some time.
+    ///
+    /// # Panics
+    /// If a key cannot.
+    pub(crate) fn check_candidates(&self) {
+        self.slots.iter().for_each(|slot| on_table!(&slot.table, table => table.check_candidates()));
+    }
+}
+
+#[cfg(test)]
+impl<I: Index> Table<I> {
+    fn check_candidates(&self) {
+        if self.cold.is_none() {
+            return;
+        }
+        let from = |(at, list): (usize, &Rc<Vec<EntryRef>>)| list[if at == 0 { self.candidates.next } else { 0 }..].to_vec();
+        let listed: Vec<_> = self.candidates.written.iter().map(|(_, list)| list).enumerate().flat_map(from).collect();
+        for group in &self.groups {
+            let places = group.index.places();
+            // What leaves memory together does so by any of its entries.
+            let mut keys: std::collections::BTreeMap<&[u8], Vec<EntryRef>> = std::collections::BTreeMap::new();
+            for place in places {
+                keys.entry(I::key_of(self.arena.key(place))).or_default().push(place);
+            }
+            for (key, places) in keys {
+                let holds = |place: &EntryRef| !self.arena.entry(*place).deleted && self.arena.written(*place) <= self.applied;
+                let is_candidate = |place: &EntryRef| self.arena.is_queued(*place) || listed.contains(place);
+                let all_held = places.iter().all(holds) && !group.index.is_cleared(key, self.applied, &self.hasher);
+                assert!(!all_held || places.iter().any(is_candidate), "{key:?} stays in memory for ever");
+                assert!(places.iter().all(|place| !self.arena.is_queued(*place) || self.candidates.queue.contains(place)));
+            }
+        }
     }
 }
 

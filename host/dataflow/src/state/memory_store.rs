@@ -1,49 +1,63 @@
 //! A store in memory, for tests and simulations: it can be told to fail, and counts what is read.
 
-use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::store::{StateStore, StoreBatch, StoreError};
 use crate::ids::CheckpointId;
 
 /// A store that is gone with the process.
 #[derive(Debug, Default)]
-pub struct MemoryStore {
-    entries: RefCell<BTreeMap<Vec<u8>, Vec<u8>>>,
-    accounts: RefCell<BTreeMap<CheckpointId, Vec<u8>>>,
-    reads: Cell<u64>,
+pub struct MemoryStore(Mutex<Content>);
+
+#[derive(Clone, Debug, Default)]
+struct Content {
+    entries: BTreeMap<Vec<u8>, Vec<u8>>,
+    accounts: BTreeMap<CheckpointId, Vec<u8>>,
+    reads: u64,
     /// How many operations succeed before all fail.
-    left: Cell<Option<u64>>,
+    left: Option<u64>,
 }
 
 impl MemoryStore {
+    fn content(&self) -> MutexGuard<'_, Content> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns how often it was asked for a key or a range.
     pub fn reads(&self) -> u64 {
-        self.reads.get()
+        self.content().reads
     }
 
     /// Returns the number of keys, its own mark included.
     pub fn len(&self) -> usize {
-        self.entries.borrow().len()
+        self.content().entries.len()
     }
 
     /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
-        self.entries.borrow().is_empty()
+        self.content().entries.is_empty()
     }
 
     /// Lets all operations fail after so many more; `None` lets none fail.
     pub fn fail_after(&self, operations: Option<u64>) {
-        self.left.set(operations);
+        self.content().left = operations;
     }
 
-    fn operate(&self) -> Result<(), StoreError> {
-        match self.left.get() {
+    /// Returns another store that holds what this one holds now.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        Self(Mutex::new(self.content().clone()))
+    }
+
+    fn operate(&self) -> Result<MutexGuard<'_, Content>, StoreError> {
+        let mut content = self.content();
+        match content.left {
             Some(0) => Err(StoreError("told to fail".into())),
             left => {
-                self.left.set(left.map(|left| left - 1));
-                Ok(())
+                content.left = left.map(|left| left - 1);
+                Ok(content)
             }
         }
     }
@@ -51,21 +65,19 @@ impl MemoryStore {
 
 impl StateStore for MemoryStore {
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, StoreError> {
-        self.operate()?;
-        self.reads.set(self.reads.get() + 1);
+        let mut content = self.operate()?;
+        content.reads += 1;
         value.clear();
-        let entries = self.entries.borrow();
-        let found = entries.get(key);
+        let found = content.entries.get(key);
         found.into_iter().for_each(|found| value.extend_from_slice(found));
         Ok(found.is_some())
     }
 
     fn scan(&self, prefix: &[u8], after: Option<&[u8]>, each: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), StoreError> {
-        self.operate()?;
-        self.reads.set(self.reads.get() + 1);
+        let mut content = self.operate()?;
+        content.reads += 1;
         let from = after.map_or(Bound::Included(prefix), Bound::Excluded);
-        let entries = self.entries.borrow();
-        let range = entries.range::<[u8], _>((from, Bound::Unbounded)).take_while(|(key, _)| key.starts_with(prefix));
+        let range = content.entries.range::<[u8], _>((from, Bound::Unbounded)).take_while(|(key, _)| key.starts_with(prefix));
         for (key, value) in range {
             if !each(key, value) {
                 break;
@@ -75,33 +87,31 @@ impl StateStore for MemoryStore {
     }
 
     fn write(&self, batch: StoreBatch) -> Result<(), StoreError> {
-        self.operate()?;
-        let mut entries = self.entries.borrow_mut();
+        let mut content = self.operate()?;
         for (key, value) in batch {
             match value {
-                Some(value) => drop(entries.insert(key, value)),
-                None => drop(entries.remove(&key)),
+                Some(value) => drop(content.entries.insert(key, value)),
+                None => drop(content.entries.remove(&key)),
             }
         }
         Ok(())
     }
 
     fn sync(&self) -> Result<(), StoreError> {
-        self.operate()
+        self.operate().map(drop)
     }
 
     fn wipe(&self) -> Result<(), StoreError> {
-        self.operate()?;
-        self.entries.borrow_mut().clear();
+        self.operate()?.entries.clear();
         Ok(())
     }
 
     fn keep_accounts(&self, checkpoint: CheckpointId, accounts: Vec<u8>) {
-        self.accounts.borrow_mut().insert(checkpoint, accounts);
+        self.content().accounts.insert(checkpoint, accounts);
     }
 
     fn take_accounts(&self, checkpoint: CheckpointId) -> Option<Vec<u8>> {
-        let mut accounts = self.accounts.borrow_mut();
+        let accounts = &mut self.content().accounts;
         *accounts = accounts.split_off(&checkpoint);
         accounts.remove(&checkpoint)
     }

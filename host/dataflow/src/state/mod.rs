@@ -20,6 +20,7 @@ mod apply;
 mod arena;
 mod backing;
 mod cold;
+mod compaction;
 pub mod entry;
 mod eviction;
 mod frame;

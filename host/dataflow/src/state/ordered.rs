@@ -8,7 +8,7 @@ use hashbrown::hash_table::OccupiedEntry;
 use super::arena::{Arena, ArenaFull, EntryRef};
 use super::entry::{ordered_key, split_ordered_key};
 use super::small::{Entries, SmallKey};
-use super::table::{Eviction, Index, Table, TableHasher, TableKey, spread};
+use super::table::{Eviction, Index, Table, TableHasher, TableKey, is_mostly_empty, spread};
 use crate::key_group::KeyGroup;
 
 /// A key that has entries, tombstones included.
@@ -66,7 +66,14 @@ impl NodeIndex {
             self.entries -= 1;
             self.heap_bytes -= SmallKey::heap_bytes(entry_key);
         }
+        self.shrink();
         Some(node.entries)
+    }
+
+    fn shrink(&mut self) {
+        if is_mostly_empty(self.nodes.len(), self.nodes.capacity()) {
+            self.nodes.shrink_to(self.nodes.len() * 2, |node| spread(node.hash));
+        }
     }
 }
 
@@ -110,8 +117,15 @@ impl Index for NodeIndex {
             if node.get().entries.is_empty() {
                 self.heap_bytes -= SmallKey::heap_bytes(key);
                 node.remove();
+                self.shrink();
             }
         }
+    }
+
+    fn moved(&mut self, stored_key: &[u8], place: EntryRef, moved: EntryRef, hasher: &TableHasher) {
+        let (key, entry_key) = split_ordered_key(stored_key).expect("written by this table");
+        let found = node_of(&mut self.nodes, key, hasher).filter(|node| node.get().entries.get(entry_key) == Some(place));
+        found.expect("an entry that is there is in its index").get_mut().entries.insert(entry_key, moved);
     }
 
     fn is_resident(&self, _: &Arena, stored_key: &[u8], hasher: &TableHasher) -> bool {
@@ -141,10 +155,19 @@ impl Index for NodeIndex {
             self.entries -= 1;
             arena.free(place);
         }
-        if self.nodes.len() * 4 < self.nodes.capacity() {
-            self.nodes.shrink_to(self.nodes.len() * 2, |node| spread(node.hash));
-        }
+        self.shrink();
         Eviction::Done
+    }
+
+    #[cfg(test)]
+    fn key_of(stored_key: &[u8]) -> &[u8] {
+        split_ordered_key(stored_key).expect("written by this table").0
+    }
+
+    #[cfg(test)]
+    fn is_cleared(&self, key: &[u8], applied: u32, hasher: &TableHasher) -> bool {
+        let node = self.find(TableKey { bytes: key, hash: hasher.hash(key), group: KeyGroup(0) });
+        node.is_some_and(|node| node.cleared > applied)
     }
 
     fn load_stored(table: &mut OrderedTable, group: KeyGroup, stored_key: &[u8]) -> Option<EntryRef> {

@@ -133,6 +133,9 @@ impl Entries {
                 if let Ok(at) = search(list, key) {
                     list.remove(at);
                 }
+                if list.len() * 4 < list.capacity() {
+                    list.shrink_to_fit();
+                }
             }
             Self::Tree(tree) => drop(tree.remove(key)),
         }

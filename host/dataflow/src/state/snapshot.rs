@@ -215,6 +215,26 @@ impl Collecting {
         }
     }
 
+    /// Encodes an entry that moves as it is, if this snapshot would look for it where it was.
+    pub(super) fn save_moved(&mut self, entry: Entry<'_>) {
+        let position = self.position(entry);
+        let section = &self.groups[position];
+        let base = self.base.as_ref().filter(|base| usize::from(base.position) == position);
+        let wanted = match section.kind {
+            // A group that has not been begun finds it where it will be.
+            SectionKind::Base => entry.written <= self.cut && base.is_some_and(|base| base.scanned.is_none()),
+            _ => entry.written > self.since && entry.written <= self.cut,
+        };
+        if wanted && !section.done {
+            self.encode(position, entry);
+        }
+    }
+
+    /// Returns the epoch of the oldest list that it reads, or that was read for it.
+    pub(super) fn oldest_list(&self) -> u32 {
+        self.lists.first().map_or(self.cut, |(cut, _)| self.cut.min(*cut))
+    }
+
     fn is_scanning(&self, position: usize) -> bool {
         self.base.as_ref().is_some_and(|base| usize::from(base.position) == position && base.scanned.is_some())
     }

@@ -8,6 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::cold::Cold;
 use super::entry::{Entry, EntryReader, put_length};
@@ -70,6 +71,39 @@ pub trait StateStore {
 
     /// Returns the accounts of a checkpoint, and forgets older ones.
     fn take_accounts(&self, checkpoint: CheckpointId) -> Option<Vec<u8>>;
+}
+
+/// A store that the task and whoever writes checkpoints into it share.
+pub type SharedStore = Arc<dyn StateStore + Send + Sync>;
+
+impl StateStore for SharedStore {
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, StoreError> {
+        (**self).get(key, value)
+    }
+
+    fn scan(&self, prefix: &[u8], after: Option<&[u8]>, each: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), StoreError> {
+        (**self).scan(prefix, after, each)
+    }
+
+    fn write(&self, batch: StoreBatch) -> Result<(), StoreError> {
+        (**self).write(batch)
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        (**self).sync()
+    }
+
+    fn wipe(&self) -> Result<(), StoreError> {
+        (**self).wipe()
+    }
+
+    fn keep_accounts(&self, checkpoint: CheckpointId, accounts: Vec<u8>) {
+        (**self).keep_accounts(checkpoint, accounts);
+    }
+
+    fn take_accounts(&self, checkpoint: CheckpointId) -> Option<Vec<u8>> {
+        (**self).take_accounts(checkpoint)
+    }
 }
 
 /// What a store says of itself.

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
-use super::arena::EntryRef;
+use super::arena::{EntryRef, chunks_of};
 use super::backing::Backing;
 use super::frame::{Frame, FrameColumn};
 use super::ordered::OrderedTable;
@@ -71,6 +71,8 @@ pub struct SubtaskState {
     pub(super) backing: Option<Backing>,
     /// The order of pending timers, which slots hold.
     pub(super) timers: Timers,
+    /// Memory for what has moved.
+    pub(super) moved: Vec<EntryRef>,
 }
 
 /// A declared slot and its table.
@@ -132,6 +134,7 @@ impl SubtaskState {
             scratch: Vec::new(),
             backing: None,
             timers: Timers::new(slots),
+            moved: Vec::new(),
         }
     }
 
@@ -259,7 +262,8 @@ impl SubtaskState {
     pub fn check_room(&self, more: u64) -> Result<(), StateFull> {
         let used = self.slots.iter().map(|slot| on_table!(&slot.table, table => table.live_bytes())).sum();
         let too_large = |slot: &Slot| on_table!(&slot.table, table => table.memory_bytes()) + 2 * more > TABLE_BYTES_MAX;
-        let is_full = used + more > self.quota_bytes || self.slots.iter().any(too_large);
+        let too_many = |slot: &Slot| on_table!(&slot.table, table => table.arena.chunks_left() as u64) < chunks_of(more);
+        let is_full = used + more > self.quota_bytes || self.slots.iter().any(|slot| too_large(slot) || too_many(slot));
         if is_full { Err(StateFull { used, more, quota: self.quota_bytes }) } else { Ok(()) }
     }
 
@@ -298,9 +302,10 @@ impl SubtaskState {
         self.is_collecting()
     }
 
-    /// Frees up to `budget` entries whose deletion is part of a completed checkpoint. Returns whether there was one.
+    /// Frees up to `budget` entries whose deletion is part of a completed checkpoint; or, if there is none, moves some out of
+    /// memory that is used little. Returns whether there was anything to do.
     pub fn reap_some(&mut self, budget: usize) -> bool {
-        self.slots.iter_mut().any(|slot| on_table!(&mut slot.table, table => table.reap_some(budget)))
+        self.slots.iter_mut().any(|slot| on_table!(&mut slot.table, table => table.reap_some(budget))) || self.compact_some()
     }
 
     /// Whether `checkpoint` has frozen entries that wait to be encoded.

@@ -11,11 +11,15 @@ use foldhash::fast::FixedState;
 
 use super::arena::{Arena, ArenaFull, EntryRef};
 use super::cold::Cold;
+use super::compaction::Compaction;
 use super::eviction::Candidates;
 use super::snapshot::{Collecting, GroupSection};
 use super::ttl::Expiry;
 use crate::ids::CheckpointId;
 use crate::key_group::KeyGroup;
+
+/// Room for so many tombstones that wait to be freed is kept.
+const REAP_KEPT: usize = 1024;
 
 /// A key as the table wants it: with the hash that its index uses, and its key group.
 #[derive(Clone, Copy, Debug)]
@@ -39,12 +43,23 @@ pub(super) trait Index: Default {
     /// Forgets an entry whose key, as the arena holds it, is `stored_key`.
     fn forget(&mut self, stored_key: &[u8], place: EntryRef, hasher: &TableHasher);
 
+    /// An entry whose key, as the arena holds it, is `stored_key` has moved.
+    fn moved(&mut self, stored_key: &[u8], place: EntryRef, moved: EntryRef, hasher: &TableHasher);
+
     /// Whether the index knows the key of a stored key: then a store has nothing to say of it.
     fn is_resident(&self, arena: &Arena, stored_key: &[u8], hasher: &TableHasher) -> bool;
 
     /// Evicts the key of an entry that the store holds, as it was at the epoch `applied`, unless the key was used since
     /// this was last tried.
     fn evict(&mut self, arena: &mut Arena, place: EntryRef, applied: u32, hasher: &TableHasher) -> Eviction;
+
+    /// Returns the key of a stored key.
+    #[cfg(test)]
+    fn key_of(stored_key: &[u8]) -> &[u8];
+
+    /// Whether a clear of the key is newer than the epoch `applied`.
+    #[cfg(test)]
+    fn is_cleared(&self, key: &[u8], applied: u32, hasher: &TableHasher) -> bool;
 
     /// Forgets that a key was cleared up to the epoch `applied`, if nothing of it is left.
     fn forget_clear(&mut self, key: &[u8], applied: u32, hasher: &TableHasher);
@@ -128,8 +143,8 @@ pub(super) struct Table<I> {
     pub(super) arena: Arena,
     /// The current epoch, from 1; restored entries are of epoch 0.
     pub(super) epoch: u32,
-    dirty: Vec<EntryRef>,
-    tombs: Vec<EntryRef>,
+    pub(super) dirty: Vec<EntryRef>,
+    pub(super) tombs: Vec<EntryRef>,
     clears: Vec<Clear>,
     /// What those take in memory.
     clear_bytes: usize,
@@ -151,6 +166,7 @@ pub(super) struct Table<I> {
     reap_clears: VecDeque<(Rc<Vec<Clear>>, usize)>,
     /// What may be evicted.
     pub(super) candidates: Candidates,
+    pub(super) compaction: Compaction,
     /// When values expire, for a slot whose values do.
     pub(super) expiry: Option<Expiry>,
     /// For keys as the arena holds them; reused.
@@ -182,6 +198,7 @@ impl<I: Index> Table<I> {
             unapplied: VecDeque::new(),
             reap_clears: VecDeque::new(),
             candidates: Candidates::default(),
+            compaction: Compaction::default(),
             expiry,
             stored_key: Vec::new(),
             entries: 0,
@@ -369,7 +386,7 @@ impl<I: Index> Table<I> {
 
     /// Must be called before an entry changes: hands its value to the snapshots that still need it, and lists it.
     #[inline]
-    fn before_write(&mut self, place: EntryRef) {
+    pub(super) fn before_write(&mut self, place: EntryRef) {
         let written = self.arena.written(place);
         if written == self.epoch {
             return;
@@ -394,7 +411,7 @@ impl<I: Index> Table<I> {
     }
 
     /// Lists an entry as written since the last cut.
-    fn list(&mut self, place: EntryRef) {
+    pub(super) fn list(&mut self, place: EntryRef) {
         if self.dirty.len() == self.dirty.capacity() && self.dirty.len() as u64 > 2 * self.entries + 1024 {
             // Entries that move at every write are listed at every write: drop what is stale before growing.
             compact(&mut self.dirty, |place| self.arena.written(*place) == self.epoch);
@@ -466,7 +483,7 @@ impl<I: Index> Table<I> {
         while self.unapplied.front().is_some_and(|unapplied| unapplied.checkpoint <= checkpoint) {
             let Unapplied { cut, dirty, tombs, clears, .. } = self.unapplied.pop_front().expect("just seen");
             self.applied = cut;
-            self.candidates.add_written(dirty);
+            self.candidates.add_written(cut, dirty);
             self.reap.extend(tombs.into_iter().map(|tomb| (tomb, cut)));
             if !clears.is_empty() {
                 self.reap_clears.push_back((clears, 0));
@@ -497,7 +514,20 @@ impl<I: Index> Table<I> {
                 self.forget(tomb);
             }
         }
+        if self.reap.is_empty() && self.reap.capacity() > REAP_KEPT {
+            self.reap = VecDeque::new();
+        }
         self.reap_clears(budget) || due > 0
+    }
+
+    /// Returns the epoch of the oldest list of entries that was closed and is still needed: no list refers to a place that
+    /// was freed for good before it.
+    pub(super) fn oldest_list(&self) -> u32 {
+        let closed = self.unconfirmed.front().map(|interval| interval.cut);
+        let unapplied = self.unapplied.front().map(|unapplied| unapplied.cut);
+        let lists = [closed, unapplied, self.reap.front().map(|(_, cut)| *cut), self.candidates.oldest_written()];
+        let snapshots = self.collecting.iter().map(Collecting::oldest_list);
+        lists.into_iter().flatten().chain(snapshots).min().unwrap_or(u32::MAX)
     }
 }
 
@@ -535,6 +565,11 @@ pub(super) fn same_key(a: &[u8], b: &[u8]) -> bool {
         (Some(a_first), Some(a_last), Some(b_first), Some(b_last)) if a.len() <= 16 => a_first == b_first && a_last == b_last,
         _ => a == b,
     }
+}
+
+/// Whether so large an index should be a smaller one.
+pub(super) fn is_mostly_empty(len: usize, capacity: usize) -> bool {
+    len * 4 < capacity && capacity > 28
 }
 
 /// Spreads 32 bits of hash over the 64 that an index looks at: its low bits choose the bucket, its high bits the tag.

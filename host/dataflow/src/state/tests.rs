@@ -29,6 +29,8 @@ enum Action {
     /// A full snapshot beside the others, on which nothing builds.
     BeginFull,
     Collect(usize),
+    /// The task frees what is deleted, and moves what is left in memory that is used little.
+    Tidy(usize),
     Complete,
     /// The task hears of the newest completed checkpoint: at any time after it, or never.
     Confirm,
@@ -43,6 +45,7 @@ fn action() -> impl Strategy<Value = Action> {
         3 => Just(Action::Begin),
         1 => Just(Action::BeginFull),
         4 => (1..60_usize).prop_map(Action::Collect),
+        3 => (1..40_usize).prop_map(Action::Tidy),
         3 => Just(Action::Complete),
         2 => Just(Action::Confirm),
         1 => Just(Action::Abort),
@@ -211,6 +214,7 @@ impl World {
             }
             Action::Begin | Action::BeginFull => {}
             Action::Collect(budget) => self.collect(*budget),
+            Action::Tidy(slices) => (0..*slices).for_each(|_| _ = self.state.reap_some(20)),
             Action::Complete => self.complete(),
             Action::Confirm => self.completed_id.iter().for_each(|id| self.state.confirm(*id)),
             Action::Abort => {

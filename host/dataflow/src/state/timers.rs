@@ -125,6 +125,8 @@ pub(super) struct TimerQueue {
     until: i64,
     /// The earliest time of those timers in the run that are not in their place yet.
     unsorted: Option<i64>,
+    /// How often everything stale has been dropped.
+    compactions: u64,
 }
 
 /// The queues of both domains, for those that an operator has declared.
@@ -143,6 +145,25 @@ impl Timers {
     /// Whether a slot holds timers.
     pub(super) fn holds(&self, slot: usize) -> bool {
         self.0.iter().flatten().any(|queue| queue.slot == slot)
+    }
+
+    /// Returns how often the order of a slot's timers has been rid of what is stale; `None` if it holds no timers.
+    pub(super) fn order(&self, slot: usize) -> Option<u64> {
+        self.0.iter().flatten().find(|queue| queue.slot == slot).map(|queue| queue.compactions)
+    }
+
+    /// Timers of a slot have moved to these places. `thoroughly`: nothing is to refer to where any were.
+    pub(super) fn moved(&mut self, slot: usize, table: &OrderedTable, places: &[EntryRef], thoroughly: bool) {
+        for queue in self.0.iter_mut().flatten().filter(|queue| queue.slot == slot) {
+            for place in places {
+                if let Some((_, time, _)) = timer_key(table.arena.key(*place)) {
+                    queue.push(Item { time, place: *place }, table);
+                }
+            }
+            if thoroughly || queue.len() == 0 {
+                queue.compact(table);
+            }
+        }
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {
@@ -173,6 +194,7 @@ impl TimerQueue {
         items.sort_unstable();
         items.dedup();
         self.heap = items.into_iter().map(Reverse).collect();
+        self.compactions += 1;
     }
 
     /// Puts all timers of a table that was restored in order.

@@ -3,7 +3,7 @@
 use hashbrown::HashTable;
 
 use super::arena::{Arena, ArenaFull, EntryRef};
-use super::table::{Eviction, Index, Table, TableHasher, TableKey, same_key, spread};
+use super::table::{Eviction, Index, Table, TableHasher, TableKey, is_mostly_empty, same_key, spread};
 use crate::key_group::KeyGroup;
 
 /// `hash << 32 | ref`, so that neither a mismatch nor growth touches an entry.
@@ -37,6 +37,13 @@ impl Index for HashIndex {
         if let Ok(slot) = self.0.find_entry(spread(hasher.hash(stored_key)), |slot| place_of(*slot) == place) {
             slot.remove();
         }
+        if is_mostly_empty(self.0.len(), self.0.capacity()) {
+            self.0.shrink_to(self.0.len() * 2, |slot| spread(hash_of(*slot)));
+        }
+    }
+
+    fn moved(&mut self, stored_key: &[u8], place: EntryRef, moved: EntryRef, hasher: &TableHasher) {
+        self.repoint(hasher.hash(stored_key), place, moved);
     }
 
     fn is_resident(&self, arena: &Arena, stored_key: &[u8], hasher: &TableHasher) -> bool {
@@ -50,10 +57,17 @@ impl Index for HashIndex {
         }
         self.forget(arena.key(place), place, hasher);
         arena.free(place);
-        if self.0.len() * 4 < self.0.capacity() {
-            self.0.shrink_to(self.0.len() * 2, |slot| spread(hash_of(*slot)));
-        }
         Eviction::Done
+    }
+
+    #[cfg(test)]
+    fn key_of(stored_key: &[u8]) -> &[u8] {
+        stored_key
+    }
+
+    #[cfg(test)]
+    fn is_cleared(&self, _: &[u8], _: u32, _: &TableHasher) -> bool {
+        false
     }
 
     fn forget_clear(&mut self, _: &[u8], _: u32, _: &TableHasher) {}

@@ -24,6 +24,8 @@ pub struct BarrierAlignment {
     current: Option<CheckpointId>,
     /// Whether that one is full.
     full: bool,
+    /// Whether the job stops at it.
+    stop: bool,
     /// The highest checkpoint that was snapshotted or given up.
     handled: Option<CheckpointId>,
     /// Checkpoints above `handled` that will not complete.
@@ -39,12 +41,21 @@ pub struct Aligned {
     pub snapshot: Option<CheckpointId>,
     /// Whether that snapshot holds all state.
     pub full: bool,
+    /// Whether nothing may happen after it.
+    pub stop: bool,
 }
 
 impl BarrierAlignment {
     /// Returns the alignment of so many open channels.
     pub fn new(channels: usize) -> Self {
-        Self { channels: vec![Channel::Open; channels], current: None, full: false, handled: None, aborted: BTreeSet::new() }
+        Self {
+            channels: vec![Channel::Open; channels],
+            current: None,
+            full: false,
+            stop: false,
+            handled: None,
+            aborted: BTreeSet::new(),
+        }
     }
 
     /// Whether a channel may be read.
@@ -76,7 +87,7 @@ impl BarrierAlignment {
             Some(current) if current < id => self.give_up(current),
             _ => None,
         };
-        (self.current, self.full) = (Some(id), barrier.full);
+        (self.current, self.full, self.stop) = (Some(id), barrier.full, barrier.stop);
         self.channels[channel] = Channel::Blocked;
         Aligned { aborted, ..self.complete() }
     }
@@ -124,7 +135,7 @@ impl BarrierAlignment {
         };
         self.set_handled(id);
         self.release();
-        Aligned { aborted: None, snapshot: Some(id), full: self.full }
+        Aligned { aborted: None, snapshot: Some(id), full: self.full, stop: self.stop }
     }
 
     fn release(&mut self) {
@@ -152,11 +163,11 @@ mod tests {
     use super::*;
 
     fn barrier(id: u64) -> Barrier {
-        Barrier { checkpoint: CheckpointId(id), full: false, cancelled: false }
+        Barrier { checkpoint: CheckpointId(id), full: false, stop: false, cancelled: false }
     }
 
     fn outcome(aborted: Option<u64>, snapshot: Option<u64>) -> Aligned {
-        Aligned { aborted: aborted.map(CheckpointId), snapshot: snapshot.map(CheckpointId), full: false }
+        Aligned { aborted: aborted.map(CheckpointId), snapshot: snapshot.map(CheckpointId), ..Aligned::default() }
     }
 
     fn blocked(alignment: &BarrierAlignment) -> Vec<usize> {
@@ -203,7 +214,7 @@ mod tests {
     fn a_cancelled_barrier_releases_and_later_ones_of_that_id_are_ignored() {
         let mut alignment = BarrierAlignment::new(3);
         alignment.barrier(0, barrier(5));
-        let cancelled = Barrier { checkpoint: CheckpointId(5), full: false, cancelled: true };
+        let cancelled = Barrier { checkpoint: CheckpointId(5), full: false, stop: false, cancelled: true };
         assert_eq!(alignment.barrier(1, cancelled), outcome(Some(5), None));
         assert_eq!(alignment.barrier(1, cancelled), outcome(None, None), "given up once");
         assert_eq!(alignment.barrier(2, barrier(5)), outcome(None, None));

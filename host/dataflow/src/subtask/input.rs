@@ -42,6 +42,7 @@ pub(super) enum GateEvent {
     Snapshot {
         checkpoint: CheckpointId,
         full: bool,
+        stop: bool,
         alignment_us: u64,
     },
     Aborted(CheckpointId),
@@ -170,8 +171,8 @@ impl InputGate {
     fn aligned(&mut self, aligned: Aligned, now: Now) {
         self.due.extend(aligned.aborted.map(GateEvent::Aborted));
         let alignment_us = now.monotonic_us.saturating_sub(self.aligning_since_us);
-        let full = aligned.full;
-        self.due.extend(aligned.snapshot.map(|checkpoint| GateEvent::Snapshot { checkpoint, full, alignment_us }));
+        let (full, stop) = (aligned.full, aligned.stop);
+        self.due.extend(aligned.snapshot.map(|checkpoint| GateEvent::Snapshot { checkpoint, full, stop, alignment_us }));
     }
 
     /// A checkpoint will not complete. Returns whether it had not been handled.

@@ -75,7 +75,7 @@ pub struct Task {
     encoding: Vec<CheckpointId>,
     /// The highest checkpoint that a source head has snapshotted.
     handled: Option<CheckpointId>,
-    /// A source that reads nothing more, on request.
+    /// Past a cut that the job stops at: nothing more is read or fired.
     stopped: bool,
     /// A source that ends where it is, on request.
     drained: bool,
@@ -85,8 +85,8 @@ pub struct Task {
     timers_had_turn: bool,
     /// A source that reads nothing for now, on request.
     held: bool,
-    /// How short of memory its state is, as last reported.
-    pressure: MemoryPressure,
+    /// How short of memory its state is, as last reported; `None` if that must be reported again, whatever it is.
+    pressure: Option<MemoryPressure>,
     /// When it last did something else than handling input.
     upkept_us: u64,
     end: End,
@@ -159,7 +159,7 @@ impl Task {
             ending: false,
             timers_had_turn: false,
             held: false,
-            pressure: MemoryPressure::None,
+            pressure: Some(MemoryPressure::None),
             upkept_us: 0,
             end: End::Running,
         }
@@ -180,8 +180,8 @@ impl Task {
             TaskCommand::Applied(checkpoint) => self.chain.applied(checkpoint),
             TaskCommand::Hold(held) => self.held = held,
             TaskCommand::Aborted(checkpoint) => {
-                // If that was the one to make room, another is wanted.
-                self.pressure = MemoryPressure::None;
+                // If that was the one to make room, another is wanted; or sources wait for room that there is by now.
+                self.pressure = self.pressure.filter(|pressure| *pressure == MemoryPressure::None);
                 self.triggers.retain(|trigger| trigger.checkpoint != checkpoint);
                 if let Head::Gate(Gate(gate)) = &mut self.head
                     && gate.give_up(checkpoint)
@@ -334,7 +334,9 @@ impl Task {
             GateEvent::Watermark(watermark) => self.chain.watermark(watermark, now),
             GateEvent::Idle => self.chain.control(&StreamElement::Idle),
             GateEvent::Active => self.chain.control(&StreamElement::Active),
-            GateEvent::Snapshot { checkpoint, full, alignment_us } => self.snapshot(checkpoint, full, alignment_us, ports)?,
+            GateEvent::Snapshot { checkpoint, full, stop, alignment_us } => {
+                self.snapshot(Trigger { checkpoint, full, stop }, alignment_us, ports)?;
+            }
             GateEvent::Aborted(checkpoint) => self.cancel_downstream(checkpoint),
             GateEvent::AllEnded => self.finish(now)?,
         }
@@ -352,7 +354,8 @@ impl Task {
     /// Takes the snapshots that were asked for. Returns whether there was one.
     fn answer_triggers(&mut self, ports: &mut dyn Ports) -> Result<bool, TaskFailure> {
         let mut any = false;
-        while let Some(Trigger { checkpoint, full, stop }) = self.triggers.pop_front() {
+        while let Some(trigger) = self.triggers.pop_front() {
+            let checkpoint = trigger.checkpoint;
             let accepted = match &mut self.head {
                 Head::Source(_) => {
                     let is_news = self.handled.is_none_or(|handled| checkpoint > handled);
@@ -362,8 +365,7 @@ impl Task {
                 Head::Gate(Gate(gate)) => gate.accepts_trigger(checkpoint),
             };
             if accepted {
-                self.stopped |= stop;
-                self.snapshot(checkpoint, full, 0, ports)?;
+                self.snapshot(trigger, 0, ports)?;
                 any = true;
             }
         }
@@ -373,11 +375,11 @@ impl Task {
     /// Takes the snapshot of a cut: nothing comes between the last record before it and the barrier. Copies no state.
     fn snapshot(
         &mut self,
-        checkpoint: CheckpointId,
-        full: bool,
+        Trigger { checkpoint, full, stop }: Trigger,
         alignment_us: u64,
         ports: &mut dyn Ports,
     ) -> Result<(), TaskFailure> {
+        self.stopped |= stop;
         let mut subtasks = Vec::with_capacity(self.plan.nodes.len());
         if let Head::Source(source) = &self.head {
             let part = SubtaskPart::Source { positions: source.positions() };
@@ -387,7 +389,7 @@ impl Task {
         let mut prepared = Vec::new();
         self.chain.snapshot((checkpoint, full), &mut subtasks, &mut prepared)?;
         if self.end == End::Running {
-            self.chain.control(&StreamElement::Barrier(Barrier { checkpoint, full, cancelled: false }));
+            self.chain.control(&StreamElement::Barrier(Barrier { checkpoint, full, stop, cancelled: false }));
         }
         let tables = self.chain.tables().to_vec();
         let groups = if tables.is_empty() { 0..0 } else { self.plan.groups.clone() };
@@ -400,7 +402,7 @@ impl Task {
 
     fn cancel_downstream(&mut self, checkpoint: CheckpointId) {
         if self.end == End::Running {
-            self.chain.control(&StreamElement::Barrier(Barrier { checkpoint, full: false, cancelled: true }));
+            self.chain.control(&StreamElement::Barrier(Barrier { checkpoint, full: false, stop: false, cancelled: true }));
         }
     }
 
@@ -410,8 +412,8 @@ impl Task {
         let worked_us = now.monotonic_us.saturating_sub(std::mem::replace(&mut self.upkept_us, now.monotonic_us));
         let evicted = self.chain.evict();
         let pressure = self.chain.memory_pressure();
-        if pressure != self.pressure {
-            self.pressure = pressure;
+        if self.pressure != Some(pressure) {
+            self.pressure = Some(pressure);
             ports.report(TaskEvent::MemoryPressure(pressure));
         }
         if self.encoding.is_empty() || !ports.has_snapshot_room() {

@@ -174,7 +174,7 @@ impl World {
     }
 
     fn barrier(&mut self, checkpoint: u64) {
-        let barrier = Barrier { checkpoint: CheckpointId(checkpoint), full: false, cancelled: false };
+        let barrier = Barrier { checkpoint: CheckpointId(checkpoint), full: false, stop: false, cancelled: false };
         self.input.push_back(StreamElement::Barrier(barrier));
     }
 
@@ -244,6 +244,18 @@ fn a_task_that_is_short_of_memory_asks_again_when_the_checkpoint_fails() {
     world.barrier(2);
     world.settle(&mut task);
     world.complete(&mut task, &store, 2);
+    assert_eq!(world.settle(&mut task).last(), Some(&MemoryPressure::None));
+}
+
+#[test]
+fn sources_hear_that_there_is_room_although_another_checkpoint_fails_just_then() {
+    let (mut task, store) = keeper();
+    let mut world = World::default();
+    (0..20).for_each(|part| world.records(part * 20..part * 20 + 20));
+    world.barrier(1);
+    assert_eq!(world.settle(&mut task).last(), Some(&MemoryPressure::Hold));
+    world.complete(&mut task, &store, 1);
+    task.command(TaskCommand::Aborted(CheckpointId(2)));
     assert_eq!(world.settle(&mut task).last(), Some(&MemoryPressure::None));
 }
 

@@ -225,7 +225,7 @@ impl World {
     }
 
     fn barrier(&mut self, input: usize, checkpoint: u64) {
-        let barrier = Barrier { checkpoint: CheckpointId(checkpoint), full: false, cancelled: false };
+        let barrier = Barrier { checkpoint: CheckpointId(checkpoint), full: false, stop: false, cancelled: false };
         self.send(input, StreamElement::Barrier(barrier));
     }
 
@@ -346,6 +346,38 @@ fn processing_time_timers_wake_a_task_and_fire_once_each_in_order_when_overdue()
 }
 
 #[test]
+fn a_clock_that_steps_either_way_loses_no_timer_and_fires_none_twice() {
+    const HOUR: i64 = 3_600_000;
+    const TEN_YEARS: i64 = 10 * 365 * 24 * HOUR;
+    let start = 30 * TEN_YEARS;
+    for step in [HOUR, TEN_YEARS, -HOUR, -TEN_YEARS] {
+        let mut world = World::simple(Again::Never);
+        world.clock = start;
+        let due: Vec<i64> = (1..=20).map(|number| start + number * 1000).collect();
+        for (number, due) in due.iter().enumerate() {
+            world.records(0, [(format!("k{number}").as_str(), format!("p+{due}").as_str())]);
+        }
+        world.run();
+        world.seen();
+        let mut fired = Vec::new();
+        // Half of them, the step there and on, then back where it was and on.
+        for clock in [start + 10_000, start + 10_000 + step, start + 12_000 + step, start + 12_000, start + 20_000] {
+            world.clock = clock;
+            world.run();
+            for row in world.seen() {
+                let (_, at) = row.split_once('@').unwrap();
+                assert!(at.parse::<i64>().unwrap() <= clock, "{row} at {clock}");
+                fired.push(row);
+            }
+        }
+        fired.sort();
+        let mut expected: Vec<_> = due.iter().enumerate().map(|(number, due)| format!("k{number}@{due}")).collect();
+        expected.sort();
+        assert_eq!(fired, expected, "a step of {step} ms");
+    }
+}
+
+#[test]
 fn processing_time_timers_that_set_one_another_for_ever_take_turns_with_input() {
     let mut world = World::simple(Again::After(0));
     world.records(0, [("k", "p+0")]);
@@ -382,6 +414,27 @@ fn event_time_timers_that_set_one_another_without_end_are_a_fault_and_not_a_stal
     world.watermark(0, 50_000);
     world.run();
     assert_eq!(world.calls.lock().unwrap().len(), 50_000);
+}
+
+#[test]
+fn nothing_fires_after_a_cut_that_the_job_stops_at() {
+    for stop in [false, true] {
+        let mut world = World::simple(Again::Never);
+        world.records(0, [("a", "p+5"), ("b", "e+7")]);
+        world.watermark(0, 6);
+        world.run();
+        world.seen();
+        let barrier = Barrier { checkpoint: CheckpointId(1), full: false, stop, cancelled: false };
+        world.send(0, StreamElement::Barrier(barrier));
+        world.run();
+        world.clock = 100;
+        let step = world.run();
+        let seen = world.seen();
+        match stop {
+            true => assert_eq!((step, seen), (Step::WaitForInput, vec!["barrier 1".to_owned()])),
+            false => assert_eq!(seen, ["barrier 1", "a@5"]),
+        }
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use cofferdam::build;
 use cofferdam::execution::Control;
+use cofferdam::sandbox::compile;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -85,6 +86,7 @@ async fn listen(terminal: Terminal, command: impl FnOnce(&Interrupts) -> Exit + 
         }
         if !shared.take() {
             build::interrupt();
+            compile::interrupt();
             tell(terminal);
             return Ok(Exit::Interrupted);
         }

@@ -12,39 +12,77 @@ use cofferdam_dataflow::checkpoint::apply::{ApplyError, apply_segment};
 use cofferdam_dataflow::checkpoint::segment::{SegmentError, SegmentRef};
 use cofferdam_dataflow::checkpoint::storage::{CheckpointStorage, StorageErrorKind};
 use cofferdam_dataflow::ids::{Attempt, CheckpointId, SubtaskId, TaskIndex};
-use cofferdam_dataflow::state::store::{StateStore, StoreError, begin_apply, finish_apply};
+use cofferdam_dataflow::state::store::{SharedStore, StateStore, StoreError, begin_apply, finish_apply};
 use cofferdam_dataflow::subtask::TaskFailure;
 
 use super::snapshot_writer::{SnapshotKey, error_text};
 use super::stores::store_failure;
-use crate::state_store::DiskStore;
+
+#[cfg(test)]
+mod tests;
 
 /// The store of one operator's subtask.
-pub(super) struct SubtaskStore {
-    pub(super) id: SubtaskId,
+pub struct SubtaskStore {
+    /// Whose it is.
+    pub id: SubtaskId,
     /// The operator's slots in order: the name, and whether it is in the store.
-    pub(super) slots: Vec<(String, bool)>,
-    pub(super) store: DiskStore,
+    pub slots: Vec<(String, bool)>,
+    /// The store.
+    pub store: SharedStore,
 }
 
 /// What the applier is told.
-pub(super) enum ApplierMessage {
+pub enum ApplierMessage {
     /// A task has opened a store.
-    Opened { attempt: Attempt, task: TaskIndex, store: SubtaskStore },
+    Opened {
+        /// The task's attempt.
+        attempt: Attempt,
+        /// The task.
+        task: TaskIndex,
+        /// The store.
+        store: SubtaskStore,
+    },
     /// A task's part of a checkpoint is durable.
-    Written { key: SnapshotKey, segment: Option<SegmentRef> },
+    Written {
+        /// Whose part.
+        key: SnapshotKey,
+        /// The segment; `None` if nothing had changed.
+        segment: Option<SegmentRef>,
+    },
     /// A checkpoint has completed, and the tasks have been told.
-    Completed { attempt: Attempt, checkpoint: CheckpointId },
+    Completed {
+        /// The attempt that took it.
+        attempt: Attempt,
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+    },
     /// Close the stores of this and older attempts, whose tasks are gone, and say so.
-    Reset { attempt: Attempt, done: Box<dyn FnOnce() + Send> },
+    Reset {
+        /// The newest of them.
+        attempt: Attempt,
+        /// Called when they are closed.
+        done: Box<dyn FnOnce() + Send>,
+    },
 }
 
 /// What became of a checkpoint.
-pub(super) enum Applied {
+pub enum Applied {
     /// All stores of a task hold it.
-    Done { attempt: Attempt, task: TaskIndex, checkpoint: CheckpointId },
+    Done {
+        /// The task's attempt.
+        attempt: Attempt,
+        /// The task.
+        task: TaskIndex,
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+    },
     /// A store could not be written, or the checkpoint not be read.
-    Failed { attempt: Attempt, failure: Box<TaskFailure> },
+    Failed {
+        /// The attempt whose store it was.
+        attempt: Attempt,
+        /// The failure of the task.
+        failure: Box<TaskFailure>,
+    },
 }
 
 /// Starts the applier. It ends when every sender is gone.
@@ -53,12 +91,13 @@ pub(super) fn start(
     report: impl Fn(Applied) + Send + 'static,
 ) -> std::io::Result<(Sender<ApplierMessage>, JoinHandle<()>)> {
     let (sender, receiver) = channel();
-    let applier = Applier { storage, report, stores: BTreeMap::new(), lacking: BTreeSet::new(), segments: BTreeMap::new() };
+    let applier = Applier::new(storage, report);
     let thread = std::thread::Builder::new().name("state-applier".into()).spawn(move || applier.run(&receiver))?;
     Ok((sender, thread))
 }
 
-struct Applier<R> {
+/// Brings completed checkpoints into stores. Holds no thread.
+pub struct Applier<R> {
     storage: Arc<dyn CheckpointStorage>,
     report: R,
     stores: BTreeMap<(Attempt, TaskIndex), Vec<SubtaskStore>>,
@@ -69,6 +108,11 @@ struct Applier<R> {
 }
 
 impl<R: Fn(Applied)> Applier<R> {
+    /// Returns an applier that reads checkpoints from a storage and says what became of them.
+    pub fn new(storage: Arc<dyn CheckpointStorage>, report: R) -> Self {
+        Self { storage, report, stores: BTreeMap::new(), lacking: BTreeSet::new(), segments: BTreeMap::new() }
+    }
+
     fn run(mut self, receiver: &Receiver<ApplierMessage>) {
         let mut waiting = VecDeque::new();
         while let Ok(first) = receiver.recv() {
@@ -81,7 +125,8 @@ impl<R: Fn(Applied)> Applier<R> {
         }
     }
 
-    fn take(&mut self, message: ApplierMessage, waiting: &VecDeque<ApplierMessage>) {
+    /// Does what it is told. `waiting` is what it has been told since: a later checkpoint may make this one needless.
+    pub fn take(&mut self, message: ApplierMessage, waiting: &VecDeque<ApplierMessage>) {
         match message {
             ApplierMessage::Opened { attempt, task, store } => self.stores.entry((attempt, task)).or_default().push(store),
             ApplierMessage::Written { key, segment } => {

@@ -25,8 +25,23 @@ pub(super) struct RunningAttempt {
     /// How many threads have not reported their end.
     pub(super) alive: usize,
     pub(super) cancelled: bool,
-    /// Tasks that must not get more input before a checkpoint has completed.
-    holding: BTreeSet<TaskIndex>,
+    holding: Holding,
+}
+
+/// Tasks that must not get more input before a checkpoint has completed.
+#[derive(Debug, Default)]
+pub struct Holding(BTreeSet<TaskIndex>);
+
+impl Holding {
+    /// Takes note of how short of memory a task is. Returns whether sources are to wait, if that has changed.
+    pub fn note(&mut self, task: TaskIndex, pressure: MemoryPressure) -> Option<bool> {
+        let was = self.0.is_empty();
+        match pressure {
+            MemoryPressure::Hold => self.0.insert(task),
+            MemoryPressure::None | MemoryPressure::Checkpoint => self.0.remove(&task),
+        };
+        (was != self.0.is_empty()).then_some(was)
+    }
 }
 
 struct RunningTask {
@@ -54,7 +69,7 @@ impl RunningAttempt {
         let channels: Vec<_> =
             plan.channels.iter().map(|channel| Arc::new(Channel::new(wakeup(channel.from), wakeup(channel.to)))).collect();
         let mut running =
-            Self { attempt: parts.attempt, tasks: Vec::new(), alive: 0, cancelled: false, holding: BTreeSet::new() };
+            Self { attempt: parts.attempt, tasks: Vec::new(), alive: 0, cancelled: false, holding: Holding::default() };
         for (task, shared) in plan.tasks.iter().zip(&shared) {
             let (commands, receiver) = channel();
             let report = report.clone();
@@ -109,14 +124,9 @@ impl RunningAttempt {
         self.tasks.len()
     }
 
-    /// Takes note of how short of memory a task is. Returns whether sources are to wait, if that has changed.
+    /// As [`Holding::note`].
     pub(super) fn note_pressure(&mut self, task: TaskIndex, pressure: MemoryPressure) -> Option<bool> {
-        let was = self.holding.is_empty();
-        match pressure {
-            MemoryPressure::Hold => self.holding.insert(task),
-            MemoryPressure::None | MemoryPressure::Checkpoint => self.holding.remove(&task),
-        };
-        (was != self.holding.is_empty()).then_some(was)
+        self.holding.note(task, pressure)
     }
 
     /// Asks all tasks to end at once.

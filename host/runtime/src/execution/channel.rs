@@ -139,7 +139,7 @@ mod tests {
         let channel = Channel::new(Arc::default(), Arc::default());
         channel.push(records(3 * CREDIT_BYTES)).expect("an empty channel takes a batch of any size");
         assert!(channel.push(records(1)).is_err());
-        let barrier = StreamElement::Barrier(Barrier { checkpoint: CheckpointId(1), full: false, cancelled: false });
+        let barrier = StreamElement::Barrier(Barrier { checkpoint: CheckpointId(1), full: false, stop: false, cancelled: false });
         channel.push(barrier.clone()).unwrap();
         assert!(matches!(channel.pop(), Some(StreamElement::Records(_))));
         channel.push(records(1)).unwrap();

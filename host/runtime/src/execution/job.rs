@@ -29,6 +29,7 @@ use super::snapshot_writer::{self, WriterHandle, WriterMessage, Written};
 use super::stores::{self, Stores};
 use super::times::AskedTimes;
 use super::worker::{Clock, WorkerEvent};
+use crate::state_store::LocalPlace;
 
 /// How often counters are reported.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
@@ -435,7 +436,7 @@ impl JobLoop {
             return;
         }
         let stores = match (&self.definition.local_dir, &self.applier) {
-            (Some(dir), Some(applier)) => Some(Stores::new(dir.clone(), applier.clone())),
+            (Some(dir), Some(applier)) => Some(Stores::new(Arc::new(LocalPlace::new(dir.clone())), applier.clone())),
             _ => None,
         };
         let suspect = std::mem::take(&mut self.stores_suspect);

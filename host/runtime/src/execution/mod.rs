@@ -19,9 +19,11 @@ pub use stores::delete_all as delete_stores;
 /// The executor's parts that hold no thread, for those who schedule them in another way: the simulator.
 #[doc(hidden)]
 pub mod parts {
+    pub use super::applier::{Applied, Applier, ApplierMessage};
+    pub use super::attempt::Holding;
     pub use super::build::{AlignmentGroups, AttemptParts, Splits, discover};
     pub use super::io::{Done, Io, Work};
     pub use super::job::failure_of;
     pub use super::snapshot_writer::{SnapshotKey, Writer, WriterMessage, Written};
-    pub use super::stores::Stores;
+    pub use super::stores::{Stores, is_suspect};
 }

@@ -1,7 +1,9 @@
 //! The stores of a job's state: where they are, whose they are, and which of them go.
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use cofferdam_dataflow::connector::ConnectorError;
@@ -14,11 +16,11 @@ use cofferdam_dataflow::subtask::{Cause, TaskFailure};
 
 use super::applier::{ApplierMessage, SubtaskStore};
 use super::definition::{JobDefinition, NodeParts, StateBackend};
-use crate::state_store::{DiskStore, StateMemory};
+use crate::state_store::{LocalPlace, StateMemory, StorePlace};
 
-/// The directory of a job's stores, and who brings checkpoints into them.
+/// The place of a job's stores, and who brings checkpoints into them.
 pub struct Stores {
-    dir: PathBuf,
+    place: Arc<dyn StorePlace>,
     applier: Sender<ApplierMessage>,
 }
 
@@ -38,7 +40,7 @@ struct Identity<'a> {
 const FAILURE: &str = "state-store";
 
 /// Whether a task failed for its store, or for who knows what: then stores are built again.
-pub(super) fn is_suspect(failure: &TaskFailure) -> bool {
+pub fn is_suspect(failure: &TaskFailure) -> bool {
     match &failure.cause {
         Cause::Connector(error) => error.code == FAILURE,
         Cause::Internal(_) => true,
@@ -55,19 +57,13 @@ pub(super) fn store_failure(id: &SubtaskId, error: &StoreError) -> TaskFailure {
 /// # Errors
 /// What the operating system says.
 pub fn delete_all(dir: &Path) -> std::io::Result<()> {
-    match std::fs::remove_dir_all(dir) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        result => result,
-    }
+    LocalPlace::new(dir.to_owned()).retain(&BTreeSet::new())
 }
 
 impl Stores {
-    pub(super) fn new(dir: PathBuf, applier: Sender<ApplierMessage>) -> Self {
-        Self { dir, applier }
-    }
-
-    fn path(&self, id: &SubtaskId) -> PathBuf {
-        self.dir.join(id.operator.to_string()).join(id.index.to_string())
+    /// Returns the stores of a place. Those that are opened are handed to the applier.
+    pub fn new(place: Arc<dyn StorePlace>, applier: Sender<ApplierMessage>) -> Self {
+        Self { place, applier }
     }
 
     /// Deletes the stores that no subtask will open: they would miss what happens from here on. Deletes all if they are
@@ -75,27 +71,19 @@ impl Stores {
     ///
     /// # Errors
     /// What the operating system says.
-    pub(super) fn clean(&self, definition: &JobDefinition, suspect: bool) -> std::io::Result<()> {
+    pub fn clean(&self, definition: &JobDefinition, suspect: bool) -> std::io::Result<()> {
+        let mut wanted = BTreeSet::new();
         if suspect {
             tracing::warn!("a store of state has failed; all of them are built again");
-            return delete_all(&self.dir);
+            return self.place.retain(&wanted);
         }
-        let mut wanted = Vec::new();
         for (node, part) in definition.spec.nodes.iter().zip(&definition.parts) {
             if let NodeParts::Operator { backend: StateBackend::Disk { .. }, .. } = part {
-                let of = |index| self.path(&SubtaskId { operator: node.id.clone(), index });
+                let of = |index| SubtaskId { operator: node.id.clone(), index };
                 wanted.extend((0..node.parallelism).map(of));
             }
         }
-        for operator in entries(&self.dir)? {
-            for subtask in entries(&operator)? {
-                if !wanted.contains(&subtask) {
-                    tracing::info!(store = %subtask.display(), "deleted a store of state that is not needed any more");
-                    delete_all(&subtask)?;
-                }
-            }
-        }
-        Ok(())
+        self.place.retain(&wanted)
     }
 
     /// Opens the store of a subtask and puts it behind its state.
@@ -109,7 +97,7 @@ impl Stores {
         state: &mut SubtaskState,
     ) -> Result<(), TaskFailure> {
         let memory = StateMemory::divide(memory_bytes);
-        let (store, problem) = DiskStore::open(&self.path(id), memory).map_err(|error| store_failure(id, &error))?;
+        let (store, problem) = self.place.open(id, memory).map_err(|error| store_failure(id, &error))?;
         if let Some(problem) = problem {
             tracing::warn!(subtask = %id, %problem, "the store of state could not be opened; it is built again");
         }
@@ -127,7 +115,7 @@ impl Stores {
         };
         let identity = postcard::to_allocvec(&identity).map_err(|error| store_failure(id, &StoreError(error.to_string())))?;
         let resumed = state
-            .attach_store(Rc::new(store.clone()), memory.table_bytes, &identity, restore)
+            .attach_store(Rc::new(Arc::clone(&store)), memory.table_bytes, &identity, restore)
             .map_err(|error| store_failure(id, &error))?;
         match (resumed, restore) {
             (Some(resumed), Some(restore)) => {
@@ -141,13 +129,5 @@ impl Stores {
         // Lost if the applier has ended, which it does last of all.
         drop(self.applier.send(ApplierMessage::Opened { attempt, task: plan.index, store }));
         Ok(())
-    }
-}
-
-fn entries(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
-    match std::fs::read_dir(dir) {
-        Ok(entries) => entries.map(|entry| Ok(entry?.path())).collect(),
-        Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => Ok(Vec::new()),
-        Err(error) => Err(error),
     }
 }

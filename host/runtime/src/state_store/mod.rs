@@ -2,12 +2,13 @@
 //!
 //! A store is a cache of a checkpoint. It is not made durable but at its marks, and one that cannot be opened is deleted.
 
+mod caught;
+mod place;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,6 +16,9 @@ use cofferdam_dataflow::ids::CheckpointId;
 use cofferdam_dataflow::state::store::{StateStore, StoreBatch, StoreError};
 use fjall::config::{HashRatioPolicy, PartitioningPolicy};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+
+use caught::caught;
+pub use place::{LocalPlace, StorePlace};
 
 /// Memory tables that may exist beside the one that is being filled, about.
 const SEALED_TABLES: u64 = 3;
@@ -73,16 +77,14 @@ impl DiskStore {
         if let Some(parent) = dir.parent() {
             std::fs::create_dir_all(parent).map_err(told)?;
         }
-        // Files that are not what they were may be more than the crate expects.
-        let opened = catch_unwind(AssertUnwindSafe(|| Self::try_open(dir, memory)));
-        match opened.unwrap_or_else(|_| Err(StoreError("it cannot be read".into()))) {
+        match caught(|| Self::try_open(dir, memory)) {
             Ok(store) => Ok((store, None)),
             Err(problem) => {
                 match std::fs::remove_dir_all(dir) {
                     Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(told(error)),
                     _ => {}
                 }
-                let store = Self::try_open(dir, memory)?;
+                let store = caught(|| Self::try_open(dir, memory))?;
                 Ok((store, Some(problem)))
             }
         }
@@ -118,7 +120,7 @@ impl DiskStore {
 impl StateStore for DiskStore {
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, StoreError> {
         value.clear();
-        let found = self.entries.get(key).map_err(failed)?;
+        let found = caught(|| self.entries.get(key).map_err(failed))?;
         found.iter().for_each(|found| value.extend_from_slice(found));
         Ok(found.is_some())
     }
@@ -127,8 +129,8 @@ impl StateStore for DiskStore {
         let from = after.map_or(Bound::Included(prefix), Bound::Excluded);
         let end = end_of(prefix);
         let to = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        for entry in self.entries.range::<&[u8], _>((from, to)) {
-            let (key, value) = entry.into_inner().map_err(failed)?;
+        let mut entries = caught(|| Ok(self.entries.range::<&[u8], _>((from, to))))?;
+        while let Some((key, value)) = caught(|| entries.next().map(|entry| entry.into_inner().map_err(failed)).transpose())? {
             if !each(&key, &value) {
                 break;
             }
@@ -140,23 +142,25 @@ impl StateStore for DiskStore {
         if batch.is_empty() {
             return Ok(());
         }
-        // Handed to the operating system: it survives the end of the process.
-        let mut writes = self.database.batch().durability(Some(PersistMode::Buffer));
-        for (key, value) in batch {
-            match value {
-                Some(value) => writes.insert(&self.entries, key, value),
-                None => writes.remove(&self.entries, key),
+        caught(|| {
+            // Handed to the operating system: it survives the end of the process.
+            let mut writes = self.database.batch().durability(Some(PersistMode::Buffer));
+            for (key, value) in batch {
+                match value {
+                    Some(value) => writes.insert(&self.entries, key, value),
+                    None => writes.remove(&self.entries, key),
+                }
             }
-        }
-        writes.commit().map_err(failed)
+            writes.commit().map_err(failed)
+        })
     }
 
     fn sync(&self) -> Result<(), StoreError> {
-        self.database.persist(PersistMode::SyncData).map_err(failed)
+        caught(|| self.database.persist(PersistMode::SyncData).map_err(failed))
     }
 
     fn wipe(&self) -> Result<(), StoreError> {
-        self.entries.clear().map_err(failed)
+        caught(|| self.entries.clear().map_err(failed))
     }
 
     fn keep_accounts(&self, checkpoint: CheckpointId, accounts: Vec<u8>) {

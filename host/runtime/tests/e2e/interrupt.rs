@@ -1,6 +1,8 @@
 //! SIGINT and SIGTERM before the job runs, whatever is going on.
 
 use std::fs;
+use std::io::Write;
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -63,6 +65,39 @@ fn a_signal_while_a_component_is_compiled_ends_the_compiler() {
     interrupted(&running.wait());
     wait_for_end(compiler);
     assert!(!stage.path(".cofferdam").exists(), "nothing was begun");
+}
+
+/// A compiler asks to die with its host, but is a process before it gets to ask. Here it never does.
+#[test]
+fn a_signal_ends_a_compiler_that_has_not_been_tied_to_its_host_yet() {
+    let stage = Stage::new();
+    stage.components(&["faulty"]);
+    stage.write("pipeline.toml", PIPELINE.replace("COMPONENT", "faulty.wasm"));
+    // The host starts its own program to compile, from where it was started itself.
+    let program = stage.path("cofferdam");
+    let host = env!("CARGO_BIN_EXE_cofferdam");
+    fs::hard_link(host, &program).or_else(|_| fs::copy(host, &program).map(drop)).unwrap();
+    let component = stage.path("faulty.wasm");
+    let bytes = fs::read(&component).unwrap();
+    fs::remove_file(&component).unwrap();
+    assert!(Command::new("mkfifo").arg(&component).status().unwrap().success());
+    let mut command = stage.command_of(&program, &["run", "pipeline.toml"]);
+    command.env("COFFERDAM_HOME", stage.path("home"));
+    let mut running = stage.start_command(command);
+    // Returns once the host reads the component: it knows where its program is, and compiles nothing before it has read all.
+    let mut pipe = fs::File::options().write(true).open(&component).unwrap();
+    let pid = stage.path("pid");
+    write_script(&stage.path("other"), &format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 1000", pid.display()));
+    fs::rename(stage.path("other"), &program).unwrap();
+    pipe.write_all(&bytes).unwrap();
+    drop(pipe);
+    assert!(running.wait_until(|| pid.exists()), "{}", running.wait().told());
+    let compiler = fs::read_to_string(&pid).unwrap();
+    let compiler = Pid::from_raw(compiler.trim().parse().unwrap()).unwrap();
+    assert!(is_alive(compiler) && !running.has_ended());
+    running.interrupt();
+    interrupted(&running.wait());
+    wait_for_end(compiler);
 }
 
 #[test]

@@ -21,6 +21,19 @@ const CRATES: &[(&str, &str)] = &[
     ("running-total", "examples/running-total/total"),
     ("price-rules", "examples/price-rules/enrich"),
     ("session-window", "examples/session-window/sessions"),
+    ("windowed-top-n-split", "examples/windowed-top-n/split"),
+    ("windowed-top-n-count", "examples/windowed-top-n/count"),
+    ("windowed-top-n-top", "examples/windowed-top-n/top"),
+    ("window-queries", "examples/window-queries/queries"),
+    ("fraud-detector", "examples/fraud-detector/detect"),
+    ("ride-alerts", "examples/ride-alerts/alerts"),
+    ("enrichment", "examples/enrichment/enrich"),
+    ("bank-entries", "examples/bank/entries"),
+    ("bank-accounts", "examples/bank/accounts"),
+    ("stream-sorter", "examples/stream-sorter/sort"),
+    ("silence", "examples/silence/watch"),
+    ("paid-orders", "examples/paid-orders/join"),
+    ("transit", "examples/transit/speed"),
     ("nexmark-averages", "examples/nexmark/averages"),
     ("nexmark-events", "examples/nexmark/events"),
     ("nexmark-local-items", "examples/nexmark/local-items"),
@@ -149,7 +162,12 @@ impl Stage {
 
     /// Returns a command of the program in this folder that prints JSON.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cofferdam"));
+        self.command_of(Path::new(env!("CARGO_BIN_EXE_cofferdam")), arguments)
+    }
+
+    /// As [`Self::command`], of another copy of the program.
+    pub(crate) fn command_of(&self, program: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
         command.current_dir(self.folder.path()).args(["--output", "json"]).args(arguments);
         command.env("COFFERDAM_HOME", home()).env_remove("NO_COLOR").env_remove("COFFERDAM_LOG");
         command
@@ -288,9 +306,8 @@ impl Running {
         let status = self.child.wait().unwrap();
         let text = |stream: &mut Option<JoinHandle<String>>| stream.take().unwrap().join().unwrap();
         let (stdout, stderr) = (text(&mut self.stdout), text(&mut self.stderr));
-        // A guest's panic is a line of its log; the host's own begins like this. That of the crate behind the stores, at files
-        // that are damaged, is caught, and the store is made anew.
-        let is_own = |line: &str| line.starts_with("thread '") && !line.contains("/fjall-") && !line.contains("/lsm-tree-");
+        // A guest's panic is a line of its log; the host's own begins like this.
+        let is_own = |line: &str| line.starts_with("thread '");
         assert!(!stderr.lines().any(is_own), "the host has panicked: {stderr}");
         let killed = status.code().is_none();
         let parse = |line: &str| match serde_json::from_str(line) {

@@ -183,7 +183,7 @@ fn tally(values: &[String]) -> BTreeMap<String, u64> {
 
 impl Workload for Job {
     fn graph(&self, world: &World, faults: &GuestFaults, random: &mut Random) -> Graph {
-        let mut graph = self.settings.graph();
+        let mut graph = self.settings.graph(random);
         let parallelism = self.parallelism(random);
         let faulty = |inner: Arc<dyn GuestFactory>| FaultyFactory::new(inner, faults.clone());
         for (index, node) in self.nodes.iter().enumerate() {

@@ -4,8 +4,10 @@
 mod graphs;
 mod shapes;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use cofferdam::execution::StateBackend;
 use cofferdam_dataflow::checkpoint::config::CheckpointConfig;
 use cofferdam_dataflow::checkpoint::coordinator::CheckpointFailure;
 use cofferdam_dataflow::guest::FaultClass;
@@ -71,8 +73,15 @@ impl Settings {
         Self { checkpoint, restart, max_parallelism: pick(random, &[4, 17, 128]) }
     }
 
-    fn graph(&self) -> Graph {
+    /// Returns a graph to begin with, whose state is in memory or behind so little of it that most is evicted.
+    fn graph(&self, random: &mut Random) -> Graph {
         let mut graph = Graph::default();
+        // Without checkpoints nothing could ever be evicted: such pipelines are refused.
+        let disk = |memory_bytes| match self.checkpoint.interval_ms {
+            Some(_) => StateBackend::Disk { memory_bytes },
+            None => StateBackend::Memory,
+        };
+        graph.backend = pick(random, &[StateBackend::Memory, StateBackend::Memory, disk(0), disk(1200), disk(4000)]);
         graph.max_parallelism = self.max_parallelism;
         graph.checkpoint = self.checkpoint.clone();
         graph.restart = self.restart.clone();
@@ -84,12 +93,15 @@ impl Settings {
 fn disturb(simulation: &mut Simulation, faults: &GuestFaults, random: &mut Random) {
     simulation.kill_per_100k = pick(random, &[0, 50, 200]);
     simulation.dials.stall_permille = pick(random, &[0, 5, 30]);
+    simulation.dials.applier_stall_permille = pick(random, &[0, 20, 300]);
     simulation.dials.channel_bytes = pick(random, &[1, 100, 1000, 100_000]);
     {
         let mut state = simulation.world.state();
         state.inline_bytes_max = pick(random, &[0, 0, 200, 4096]);
         state.fail_permille = pick(random, &[0, 0, 5, 30]);
         state.connectors_fail_per_10k = pick(random, &[0, 0, 10, 50]);
+        state.stores.fail_per_10k = pick(random, &[0, 0, 5, 20]);
+        state.stores.spoil_permille = pick(random, &[0, 100, 500]);
     }
     for _ in 0..random.below(4) {
         let when = if random.chance(200) { When::Open } else { When::Call(u32::try_from(random.below(60)).unwrap()) };
@@ -107,6 +119,7 @@ fn calm(simulation: &mut Simulation) {
     let mut state = simulation.world.state();
     (state.fail_permille, state.power_for) = (0, None);
     (state.connectors_fail_per_10k, state.full_for) = (0, 0);
+    (state.stores.fail_per_10k, state.stores.spoil_permille) = (0, 0);
 }
 
 /// What has happened in some runs: what never happens is not tested.
@@ -128,6 +141,33 @@ struct Seen {
     /// Operations that a full disk refused.
     full: u64,
     stopped: usize,
+    /// Operations on stores that failed, and stores that were lost, damaged and set back.
+    stores: [u64; 4],
+    /// Checkpoints that stores got.
+    applied: usize,
+    /// Checkpoints that a store never got, though a later one.
+    passed_by: usize,
+}
+
+/// Counts the completed checkpoints that a task heard of before one of them was in its stores, and that never were.
+fn passed_by(events: &[Event]) -> usize {
+    let (mut waiting, mut newest, mut passed) = (BTreeSet::new(), BTreeMap::new(), 0);
+    for event in events {
+        match event {
+            Event::Completed(id, task) if newest.get(task) < Some(id) => drop(waiting.insert((*task, *id))),
+            Event::Applied(id, task) => {
+                newest.insert(*task, *id);
+                let later = waiting.split_off(&(*task, *id));
+                let older = waiting.len();
+                waiting.retain(|(of, _)| of != task);
+                passed += older - waiting.len();
+                waiting.extend(later.into_iter().filter(|later| *later != (*task, *id)));
+            }
+            Event::Report(JobReport::Running { .. }) | Event::Killed | Event::Ended(_) => waiting.clear(),
+            _ => {}
+        }
+    }
+    passed
 }
 
 impl Seen {
@@ -141,6 +181,10 @@ impl Seen {
             simulation.reports().filter(is_it).count()
         };
         let happened = |wanted: fn(&Event) -> bool| simulation.events.iter().filter(|event| wanted(event)).count();
+        let (full, stores) = {
+            let state = simulation.world.state();
+            (state.refused[0], state.stores.spoilt)
+        };
         Self {
             trace: simulation.trace(),
             kills: happened(|event| *event == Event::Killed),
@@ -152,8 +196,11 @@ impl Seen {
             intolerable: restarted(|cause| matches!(cause, FailureCause::Checkpoints { .. })),
             connectors: restarted(|cause| matches!(cause, FailureCause::Connector { code: "io-injected", .. })),
             guests: restarted(|cause| matches!(cause, FailureCause::Guest(_))),
-            full: simulation.world.state().refused[0],
+            full,
             stopped: happened(|event| matches!(event, Event::Ended(JobEnd::Stopped { .. }))),
+            stores,
+            applied: happened(|event| matches!(event, Event::Applied(..))),
+            passed_by: passed_by(&simulation.events),
         }
     }
 
@@ -169,6 +216,9 @@ impl Seen {
         self.guests += other.guests;
         self.full += other.full;
         self.stopped += other.stopped;
+        self.stores.iter_mut().zip(other.stores).for_each(|(all, more)| *all += more);
+        self.applied += other.applied;
+        self.passed_by += other.passed_by;
     }
 
     /// Whether everything has happened, and not only once or twice.
@@ -177,7 +227,8 @@ impl Seen {
         let others = [self.guests, self.stopped];
         // Few jobs have several checkpoints in flight or lose a manifest alone, and the scenarios have it exactly.
         let seldom = self.unpublished.min(self.subsumed);
-        often.into_iter().chain(others).all(|times| times >= 10) && self.full >= 10 && seldom >= 1
+        let stores = self.stores.iter().all(|times| *times >= 10) && self.applied.min(self.passed_by) >= 100;
+        often.into_iter().chain(others).all(|times| times >= 10) && self.full >= 10 && seldom >= 1 && stores
     }
 }
 

@@ -115,7 +115,7 @@ impl Job {
 
 impl Workload for Job {
     fn graph(&self, world: &World, faults: &GuestFaults, random: &mut Random) -> Graph {
-        let mut graph = self.settings.graph();
+        let mut graph = self.settings.graph(random);
         let parallelism: Vec<u32> = (0..6).map(|_| pick(random, &[1, 1, 2, 3, 4])).collect();
         for (index, splits) in self.inputs.iter().enumerate() {
             let source = SplitsSource::new(world, splits.clone(), self.batch_max, self.pause_permille);

@@ -4,19 +4,21 @@
 //! the host does not compile: the child does, and whatever happens to it, the host only reads a bounded answer.
 
 pub mod child;
+mod children;
 mod frame;
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::LoadError;
 use crate::sandbox::text;
+use children::{CHILDREN, Tracked};
 
 /// The hidden verb of the program that compiles.
 pub const COMPILE_VERB: &str = "compile-child";
@@ -48,6 +50,12 @@ pub struct Compiler {
     /// The limits that this process watches over: `wall` and `artefact_bytes`. The child sets the others itself, to
     /// their defaults.
     pub limits: CompileLimits,
+}
+
+/// Ends the compilers that this process has started, and lets no other begin: compilations under way fail. For a process that
+/// is about to end.
+pub fn interrupt() {
+    CHILDREN.interrupt();
 }
 
 /// What a compiler process left behind.
@@ -85,19 +93,14 @@ impl Compiler {
     }
 
     fn run(&self, component: &[u8], deadline: Instant) -> Result<Remains, LoadError> {
-        let mut child = Command::new(&self.program)
-            .arg(OsString::from(COMPILE_VERB))
-            .env_clear()
-            .current_dir("/")
-            // Ctrl-C in a terminal is for the host, which ends it.
-            .process_group(0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|source| LoadError::CompilerUnavailable { program: self.program.clone(), source })?;
-        let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take()) else {
-            kill(&mut child);
+        let mut command = Command::new(&self.program);
+        command.arg(OsString::from(COMPILE_VERB)).env_clear().current_dir("/");
+        // Ctrl-C in a terminal is for the host, which ends it.
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let unavailable = |source| LoadError::CompilerUnavailable { program: self.program.clone(), source };
+        let child = CHILDREN.start(&mut command).map_err(unavailable)?;
+        let pipes = child.with(|child| Some((child.stdin.take()?, child.stdout.take()?, child.stderr.take()?)));
+        let Some((stdin, stdout, stderr)) = pipes else {
             return Err(LoadError::Internal { reason: "the compiler process was started without its pipes".to_owned() });
         };
         let answer_bytes_max = self.limits.artefact_bytes;
@@ -109,11 +112,11 @@ impl Compiler {
             scope.spawn(move || sender.send(read_capped(stdout, answer_bytes_max)));
             let received = answer.recv_timeout(deadline.saturating_duration_since(Instant::now()));
             let outcome = match received {
-                Ok(stdout) => wait(&mut child, deadline).map(|status| (stdout, status)),
+                Ok(stdout) => wait(&child, deadline).map(|status| (stdout, status)),
                 Err(_) => None,
             };
             if outcome.is_none() {
-                kill(&mut child);
+                child.kill();
             }
             let stderr = complaint.join().unwrap_or_default();
             match outcome {
@@ -164,7 +167,7 @@ fn read_and_drain(mut from: impl Read, bytes_max: u64) -> Vec<u8> {
 }
 
 /// Waits for a child that has closed its output. `None` if it is still there at the deadline.
-fn wait(child: &mut Child, deadline: Instant) -> Option<ExitStatus> {
+fn wait(child: &Tracked<'_>, deadline: Instant) -> Option<ExitStatus> {
     let mut pause = Duration::from_micros(100);
     loop {
         match child.try_wait() {
@@ -174,13 +177,6 @@ fn wait(child: &mut Child, deadline: Instant) -> Option<ExitStatus> {
         }
         pause = (pause * 2).min(Duration::from_millis(20));
     }
-}
-
-/// Ends the child and collects it; its pipes close with it.
-fn kill(child: &mut Child) {
-    // It fails only if the child has ended by itself.
-    let _ = child.kill();
-    let _ = child.wait();
 }
 
 #[cfg(test)]

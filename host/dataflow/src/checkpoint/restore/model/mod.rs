@@ -40,6 +40,8 @@ enum Action {
     BeginFull(u32),
     /// A subtask encodes a slice.
     Collect(u8, usize),
+    /// A subtask frees what is deleted, and moves what is left in memory that is used little.
+    Tidy(u8, usize),
     Complete,
     /// A subtask hears of the newest completed checkpoint.
     Confirm(u8),
@@ -61,6 +63,7 @@ fn action() -> impl Strategy<Value = Action> {
         4 => Just(Action::Begin),
         1 => (1..4_u32).prop_map(Action::BeginFull),
         6 => (any::<u8>(), 1..40_usize).prop_map(|(subtask, budget)| Action::Collect(subtask, budget)),
+        4 => (any::<u8>(), 1..40_usize).prop_map(|(subtask, slices)| Action::Tidy(subtask, slices)),
         3 => Just(Action::Complete),
         4 => any::<u8>().prop_map(Action::Confirm),
         2 => Just(Action::Abort),
@@ -377,6 +380,7 @@ impl World {
         let mut state = self.states[subtask].borrow_mut();
         state.reap_some(budget);
         state.evict_some();
+        state.check_candidates();
         let (pending, full) = (&mut self.pending, &mut self.full);
         state.collect_some(budget, &mut |id, block| {
             let mut all = pending.iter_mut().chain(full.iter_mut().map(|full| &mut full.0));
@@ -506,6 +510,12 @@ impl World {
             }
             Action::Begin | Action::BeginFull(_) => {}
             Action::Collect(subtask, budget) => self.collect(self.nth(*subtask), *budget),
+            Action::Tidy(subtask, slices) => {
+                let mut state = self.states[self.nth(*subtask)].borrow_mut();
+                (0..*slices).for_each(|_| _ = state.reap_some(20));
+                state.check_accounts();
+                state.check_candidates();
+            }
             Action::Complete => self.complete(),
             Action::Confirm(subtask) => {
                 let subtask = self.nth(*subtask);
