@@ -78,7 +78,7 @@ impl Events {
     }
 
     fn selected(&self) -> Vec<String> {
-        let selected = self.bids.iter().filter(|bid| number(bid, "auction") % 123 == 0);
+        let selected = self.bids.iter().filter(|bid| number(bid, "auction").is_multiple_of(123));
         selected.map(|bid| format!(r#"{{"auction":{},"price":{}}}"#, bid["auction"], bid["price"])).collect()
     }
 
