@@ -4,6 +4,7 @@ mod boundary;
 mod disk;
 mod latency;
 mod measure;
+mod nexmark;
 mod operators;
 mod pause;
 mod small;
@@ -55,6 +56,7 @@ fn print(arguments: &Arguments) -> Result<()> {
     let operators = operators::Operators::load()?;
     let wanted = |name: &str| arguments.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
     workload::print_all(&operators, &wanted, arguments.millions * 1_000_000, arguments.runs)?;
+    nexmark::print(&wanted, arguments.runs)?;
     if wanted("boundary") {
         boundary::print(&operators)?;
     }

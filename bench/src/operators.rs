@@ -1,6 +1,6 @@
 //! The benchmarks' operators, as components and linked natively.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -46,19 +46,13 @@ pub(crate) struct Operators {
 impl Operators {
     /// Builds the crates if they have changed, and loads their components.
     pub(crate) fn load() -> Result<Self> {
-        let examples = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace")?.join("examples");
-        let cache = home()?.join("artefacts");
-        let loader = ComponentLoader::new(&cache, Compiler::this_program()?, ScanLimits::default())?;
-        let load = |name: &str| -> Result<LoadedComponent> {
-            let (path, _) = locate_or_build(&examples.join(name), BuildOptions { force: false, quiet: true })?;
-            Ok(loader.load_file(&path)?)
-        };
+        let loader = Loader::new()?;
         Ok(Self {
-            keyed_count: load("benchmark/keyed-count")?,
-            tumbling_sum: load("benchmark/tumbling-sum")?,
-            json_parse: load("benchmark/json-parse")?,
-            split: load("word-count/split")?,
-            count: load("word-count/count")?,
+            keyed_count: loader.load("benchmark/keyed-count")?,
+            tumbling_sum: loader.load("benchmark/tumbling-sum")?,
+            json_parse: loader.load("benchmark/json-parse")?,
+            split: loader.load("word-count/split")?,
+            count: loader.load("word-count/count")?,
         })
     }
 
@@ -104,7 +98,33 @@ impl Operators {
     }
 }
 
-fn wasm(component: &LoadedComponent, config: &str) -> Arc<dyn GuestFactory> {
+/// Builds and loads the components of the examples.
+pub(crate) struct Loader {
+    examples: PathBuf,
+    loader: ComponentLoader,
+}
+
+impl Loader {
+    pub(crate) fn new() -> Result<Self> {
+        let cache = home()?.join("artefacts");
+        let loader = ComponentLoader::new(&cache, Compiler::this_program()?, ScanLimits::default())?;
+        Ok(Self { examples: examples()?, loader })
+    }
+
+    /// Loads the component of an example's crate, built if it has changed.
+    pub(crate) fn load(&self, name: &str) -> Result<LoadedComponent> {
+        let (path, _) = locate_or_build(&self.examples.join(name), BuildOptions { force: false, quiet: true })?;
+        Ok(self.loader.load_file(&path)?)
+    }
+}
+
+/// Returns the folder of the examples.
+pub(crate) fn examples() -> Result<PathBuf> {
+    Ok(Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace")?.join("examples"))
+}
+
+/// Opens a component with a configuration, a JSON object.
+pub(crate) fn wasm(component: &LoadedComponent, config: &str) -> Arc<dyn GuestFactory> {
     let options = GuestOptions { config: config.as_bytes().to_vec(), limits: GuestLimits::default(), log: Arc::new(SilentLog) };
     Arc::new(component.factory(options))
 }

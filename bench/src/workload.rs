@@ -62,7 +62,6 @@ pub(crate) fn print_all(operators: &Operators, wanted: &dyn Fn(&str) -> bool, re
     })
 }
 
-/// Prints one workload's rows: native and wasm in turn, so that both meet the same machine.
 fn print(
     name: &str,
     operators: &Operators,
@@ -73,11 +72,23 @@ fn print(
     if !wanted(name) {
         return Ok(());
     }
-    for (interval_ms, parallelism) in [(None, 1), (Some(1000), 1), (None, 2), (Some(1000), 2)] {
+    let settings = [(None, 1), (Some(1000), 1), (None, 2), (Some(1000), 2)];
+    print_rows(name, &settings, runs, |setting| make(operators, setting))
+}
+
+/// Prints one workload's rows, by interval of checkpoints and parallelism: native and wasm in turn, so that both meet the same
+/// machine.
+pub(crate) fn print_rows(
+    name: &str,
+    settings: &[(Option<u64>, u32)],
+    runs: u32,
+    make: impl Fn(Setting) -> Result<JobDefinition>,
+) -> Result<()> {
+    for &(interval_ms, parallelism) in settings {
         let mut best: [Option<Run>; 2] = [None, None];
         for _ in 0..runs {
             for (how, best) in [How::Native, How::Wasm].into_iter().zip(&mut best) {
-                let result = run_once(make(operators, Setting { how, interval_ms, parallelism })?)?;
+                let result = run_once(make(Setting { how, interval_ms, parallelism })?)?;
                 if best.as_ref().is_none_or(|best| result.cpu < best.cpu) {
                     *best = Some(result);
                 }

@@ -200,8 +200,8 @@ fn each_connector_reads_what_the_schema_gives_as_words_examples_and_defaults() {
 #[test]
 fn defaults_of_options_that_may_be_left_out_are_those_of_the_code() {
     use crate::connector::{
-        ByteSize, DELIMITER, Distribution, EVENT_TIME_START, EVENT_TIME_STEP, HumanDuration, KeyFormat, LINE_BYTES_MAX,
-        PART_BYTES, PAYLOAD_BYTES, StartTime, TimeUnit,
+        ByteSize, DELIMITER, Distribution, EVENT_TIME_START, EVENT_TIME_STEP, EVENTS_PER_SECOND, HumanDuration, KeyFormat,
+        LINE_BYTES_MAX, OUT_OF_ORDER, PART_BYTES, PAYLOAD_BYTES, StartTime, TimeUnit,
     };
     fn is<T: serde::de::DeserializeOwned + PartialEq + std::fmt::Debug>(connector: &str, key: &str, code: &T) {
         let default = &schema()["$defs"][connector]["properties"][key]["default"];
@@ -215,6 +215,9 @@ fn defaults_of_options_that_may_be_left_out_are_those_of_the_code() {
     is::<ByteSize>("source-generator", "payload-bytes", &PAYLOAD_BYTES);
     is::<StartTime>("source-generator", "event-time-start", &EVENT_TIME_START);
     is::<HumanDuration>("source-generator", "event-time-step", &EVENT_TIME_STEP);
+    is("source-nexmark", "events-per-second", &EVENTS_PER_SECOND);
+    is::<StartTime>("source-nexmark", "event-time-start", &EVENT_TIME_START);
+    is::<HumanDuration>("source-nexmark", "out-of-order", &OUT_OF_ORDER);
     is("sink-files", "part-bytes", &PART_BYTES);
 }
 

@@ -216,7 +216,11 @@ fn each_mistake_is_named_at_its_line_and_column() {
             "8:27 bad-value: \"on-cancel\" is \"keep\", expected one of \"retain\", \"delete\"",
         ),
         (11, "connector = \"file\"", "11:13 unknown-connector: there is no source connector \"file\" (did you mean \"files\"?)"),
-        (11, "", "10:9 missing-key: [source.lines] lacks the key \"connector\" (expected one of \"files\", \"generator\")"),
+        (
+            11,
+            "",
+            "10:9 missing-key: [source.lines] lacks the key \"connector\" (expected one of \"files\", \"generator\", \"nexmark\")",
+        ),
         (13, "watermark = { align = \"a\" }", "13:15 missing-key: \"align\" needs \"max-drift\""),
         (
             13,

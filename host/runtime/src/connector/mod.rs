@@ -12,6 +12,9 @@ mod files_sink;
 mod files_source;
 mod generator;
 mod keys;
+mod nexmark;
+mod numbered;
+mod random;
 mod size;
 
 use std::path::PathBuf;
@@ -34,10 +37,11 @@ pub use files_source::{
 pub use generator::{
     Distribution, EVENT_TIME_START, EVENT_TIME_STEP, GeneratorOptions, KeyFormat, PAYLOAD_BYTES, Shape, generator_source,
 };
+pub use nexmark::{EVENTS_PER_SECOND, EventFormat, NexmarkOptions, OUT_OF_ORDER, nexmark_source};
 pub use size::{ByteSize, InvalidByteSize};
 
 /// The names of the sources there are.
-pub const SOURCES: &[&str] = &["files", "generator"];
+pub const SOURCES: &[&str] = &["files", "generator", "nexmark"];
 
 /// The names of the sinks there are.
 pub const SINKS: &[&str] = &["blackhole", "console", "files"];
@@ -60,6 +64,8 @@ pub enum SourceOptions {
     Files(FilesSourceOptions),
     /// Made-up records.
     Generator(GeneratorOptions),
+    /// The events of the benchmark Nexmark.
+    Nexmark(NexmarkOptions),
 }
 
 impl SourceOptions {
@@ -69,6 +75,7 @@ impl SourceOptions {
         match connector {
             "files" => Some(Deserialize::deserialize(table).map(Self::Files)),
             "generator" => Some(Deserialize::deserialize(table).map(Self::Generator)),
+            "nexmark" => Some(Deserialize::deserialize(table).map(Self::Nexmark)),
             _ => None,
         }
     }
@@ -78,6 +85,7 @@ impl SourceOptions {
         match connector {
             "files" => Some(keys_of::<FilesSourceOptions>()),
             "generator" => Some(keys_of::<GeneratorOptions>()),
+            "nexmark" => Some(keys_of::<NexmarkOptions>()),
             _ => None,
         }
     }
@@ -90,6 +98,7 @@ impl SourceOptions {
         match self {
             Self::Files(options) => files_source(options, place),
             Self::Generator(options) => generator_source(options),
+            Self::Nexmark(options) => nexmark_source(options),
         }
     }
 }

@@ -13,6 +13,7 @@ mod interrupt;
 mod kill;
 mod kinds;
 mod live;
+mod nexmark;
 mod output;
 mod patterns;
 mod pipeline_file;

@@ -1,6 +1,7 @@
 //! Draws keys: a function of the seed and the record's number, in integers only.
 
 use super::Distribution;
+use crate::connector::random::{mix, scale};
 
 /// Most keys of a Zipf distribution: its octaves are summed up once, at the start.
 const ZIPF_KEYS_MAX: u64 = 1 << 24;
@@ -17,19 +18,6 @@ enum By {
     Sequential,
     /// Of each octave `2^i ..= 2^(i+1) - 1` of ranks: the share of all ranks up to its end, of 2^64.
     Zipf(Vec<u64>),
-}
-
-/// Scrambles a number: every bit of it counts in every bit of the result (splitmix64's finaliser).
-pub(super) fn mix(number: u64) -> u64 {
-    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-/// Scales a random number to `0 .. limit`.
-fn scale(random: u64, limit: u64) -> u64 {
-    ((u128::from(random) * u128::from(limit)) >> 64) as u64
 }
 
 impl KeyDraw {

@@ -1,7 +1,6 @@
 //! The source `generator`: records made up from their number alone, the same in every run.
 //!
-//! Record `n` of a pipeline is a function of the options and `n`. Records are dealt to splits by `n` modulo the number
-//! of splits; a split's position is the number of its next record. No clock: the rate goes by the time of the polls.
+//! Record `n` of a pipeline is a function of the options and `n`; `numbered` deals them out.
 
 mod draw;
 mod shape;
@@ -9,7 +8,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam_dataflow::connector::{
@@ -19,10 +18,11 @@ use cofferdam_dataflow::time::EventTime;
 use serde::Deserialize;
 
 use self::draw::KeyDraw;
-use self::source::GeneratorSource;
+use self::source::GeneratorMaker;
 use super::duration::HumanDuration;
 use super::event_time::StartTime;
 use super::failure::option_refused;
+use super::numbered::{NumberedSource, Numbers};
 use super::size::ByteSize;
 
 /// [`GeneratorOptions::payload_bytes`] if not given.
@@ -106,8 +106,6 @@ pub enum Shape {
 
 /// Options that have been checked.
 struct Settings {
-    records: Option<u64>,
-    rate: Option<u64>,
     keys: Option<KeyDraw>,
     key_format: KeyFormat,
     shape: Shape,
@@ -125,11 +123,6 @@ impl Settings {
         if let Some((name, _)) = needs_keys.iter().find(|(_, given)| *given && options.keys.is_none()) {
             return Err(option_refused(format!("{name} needs keys")));
         }
-        for (name, zero) in [("rate", options.rate == Some(0)), ("splits", options.splits == Some(0))] {
-            if zero {
-                return Err(option_refused(format!("{name} is 0; it must be at least 1")));
-            }
-        }
         let least = if options.shape == Shape::Binary { 8 } else { 0 };
         let payload = options.payload_bytes.unwrap_or(PAYLOAD_BYTES);
         let payload_bytes = usize::try_from(payload.0).ok().filter(|_| (least..=PAYLOAD_BYTES_MAX).contains(&payload.0));
@@ -139,8 +132,6 @@ impl Settings {
         let step_ns = u64::try_from(step.as_nanos()).map_err(|_| option_refused("event-time-step is beyond 584 years"))?;
         let keys = options.keys.map(|keys| KeyDraw::new(keys, options.distribution.unwrap_or_default(), options.seed));
         Ok(Self {
-            records: options.records,
-            rate: options.rate,
             keys: keys.transpose().map_err(option_refused)?,
             key_format: options.key_format.unwrap_or_default(),
             shape: options.shape,
@@ -167,9 +158,7 @@ fn product_rest_ns(a: u64, b: u64) -> u64 {
 
 struct GeneratorFactory {
     settings: Arc<Settings>,
-    splits: Option<u32>,
-    /// How many splits there are by the splits opened first.
-    opened: OnceLock<u32>,
+    numbers: Arc<Numbers>,
 }
 
 /// Returns the source `generator`.
@@ -178,12 +167,13 @@ struct GeneratorFactory {
 /// `option-refused` if an option is out of range, or contradicts another.
 pub fn generator_source(options: &GeneratorOptions) -> Result<Arc<dyn SourceFactory>, ConnectorError> {
     let settings = Arc::new(Settings::new(options)?);
-    Ok(Arc::new(GeneratorFactory { settings, splits: options.splits, opened: OnceLock::new() }))
+    let numbers = Arc::new(Numbers::new(options.records, options.rate, options.splits)?);
+    Ok(Arc::new(GeneratorFactory { settings, numbers }))
 }
 
 impl SourceFactory for GeneratorFactory {
     fn guarantee(&self) -> SourceGuarantee {
-        SourceGuarantee { replayable: true, bounded: self.settings.records.is_some() }
+        self.numbers.guarantee()
     }
 
     fn has_fixed_splits(&self) -> bool {
@@ -191,29 +181,11 @@ impl SourceFactory for GeneratorFactory {
     }
 
     fn discover(&self, parallelism: u32) -> Result<Vec<Split>, ConnectorError> {
-        let count = self.splits.unwrap_or(parallelism);
-        Ok((0..count).map(|index| Split { id: format!("{index}-of-{count}") }).collect())
+        Ok(self.numbers.discover(parallelism))
     }
 
     fn open(&self, _: &ConnectorContext, splits: Vec<(Split, Option<SplitPosition>)>) -> Result<Box<dyn Source>, ConnectorError> {
-        for (split, _) in &splits {
-            let (_, count) = parse_split(split)?;
-            let expected = self.splits.unwrap_or(*self.opened.get_or_init(|| count));
-            if expected != count {
-                let message = format!(
-                    "records are dealt to {expected} splits and to {count}; set splits to the number at the pipeline's first start"
-                );
-                return Err(ConnectorError::permanent("source-changed", message));
-            }
-        }
-        Ok(Box::new(GeneratorSource::open(Arc::clone(&self.settings), splits)?))
+        let maker = GeneratorMaker::new(Arc::clone(&self.settings));
+        Ok(Box::new(NumberedSource::open(Arc::clone(&self.numbers), maker, splits)?))
     }
-}
-
-/// Reads a split's index and the number of splits.
-fn parse_split(split: &Split) -> Result<(u32, u32), ConnectorError> {
-    let parts = split.id.split_once("-of-").and_then(|(index, count)| Some((index.parse().ok()?, count.parse().ok()?)));
-    parts
-        .filter(|(index, count)| index < count)
-        .ok_or_else(|| ConnectorError::permanent("position-invalid", format!("\"{}\" is no split of a generator", split.id)))
 }

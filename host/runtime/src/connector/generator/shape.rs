@@ -1,7 +1,7 @@
 //! Makes the value of a record.
 
-use super::draw::mix;
 use super::{Settings, Shape};
+use crate::connector::random::mix;
 
 /// Writes values into one buffer, of which as much as possible stays from record to record.
 pub(super) struct Values {
