@@ -9,8 +9,7 @@ use cofferdam_dataflow::guest::FaultClass;
 use cofferdam_dataflow::job::master::JobEnd;
 use cofferdam_dataflow::subtask::WatermarkStrategy;
 use cofferdam_guest::prelude::{
-    Aggregate, Context, Declare, Error, Fired, FiredRecords, InstanceInfo, Operator, Record, RecordWindows, Timer, Windowing,
-    Windows,
+    Aggregate, Context, Declare, Error, FiredRecords, InstanceInfo, Operator, Record, RecordWindows, Timer, Windowing, Windows,
 };
 use cofferdam_tests::native::NativeFactory;
 use cofferdam_tests::simulation::{
@@ -166,10 +165,6 @@ fn tell(start: i64, sum: i64, cx: &mut Context<'_>) -> Result<(), Error> {
     cx.emit_text((cx.key_text()?, " ", start, "\t", sum))
 }
 
-fn tell_sum(fired: Fired<i64>, cx: &mut Context<'_>) -> Result<(), Error> {
-    tell(fired.window.start_ms(), fired.result, cx)
-}
-
 fn tell_records(fired: &FiredRecords<'_, i64>, cx: &mut Context<'_>) -> Result<(), Error> {
     let sum = fired.iter(cx).sum::<Result<i64, Error>>()?;
     tell(fired.window.start_ms(), sum, cx)
@@ -194,14 +189,15 @@ impl Operator for Sums {
         let n = record.text()?.parse()?;
         let added = match self.keeps_records {
             true => self.records.add(cx, n, tell_records)?,
-            false => self.sums.add(cx, n, tell_sum)?,
+            false => self.sums.add(cx, n, |fired, cx| tell(fired.window.start_ms(), fired.result, cx))?,
         };
         added.or_drop();
         Ok(())
     }
 
     fn on_timer(&mut self, timer: Timer, cx: &mut Context<'_>) -> Result<(), Error> {
-        let _ = self.sums.on_timer(timer, cx, tell_sum)? || self.records.on_timer(timer, cx, tell_records)?;
+        let _ = self.sums.on_timer(timer, cx, |fired, cx| tell(fired.window.start_ms(), fired.result, cx))?
+            || self.records.on_timer(timer, cx, tell_records)?;
         Ok(())
     }
 }

@@ -1,3 +1,5 @@
+//! Windows against a model of them by definition, and by their rules.
+
 mod model;
 mod probe;
 mod random;

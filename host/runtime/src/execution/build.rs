@@ -147,7 +147,7 @@ impl AttemptParts {
             let restored = self.restored(plan, &id);
             match &self.definition.parts[*index] {
                 NodeParts::Source { watermarks, .. } => {
-                    head = Some(Head::Source(self.source(plan, *index, &id, watermarks.clone())?))
+                    head = Some(Head::Source(self.source(plan, *index, &id, watermarks.clone())?));
                 }
                 NodeParts::Operator { factory, limits, .. } => {
                     let info = InstanceInfo {

@@ -104,10 +104,9 @@ impl FilesSource {
         }
         Ok(())
     }
-}
 
-impl Source for FilesSource {
-    fn poll(&mut self, now: ProcessingTime, max_records: usize, batch: &mut Batch) -> Result<SourcePoll, ConnectorError> {
+    /// Reads the next file; of those that are followed, the next that has something.
+    fn poll_next(&mut self, max_records: usize, batch: &mut Batch) -> Result<SourcePoll, ConnectorError> {
         if let Some(split) = self.finished.pop_front() {
             return Ok(SourcePoll::SplitFinished { split });
         }
@@ -138,7 +137,7 @@ impl Source for FilesSource {
                 }
                 self.quiet += 1;
                 if self.quiet < self.reading.len() {
-                    return self.poll(now, max_records, batch);
+                    return self.poll_next(max_records, batch);
                 }
                 self.quiet = 0;
                 Ok(SourcePoll::Pending { retry_after_ms: FOLLOW_MS })
@@ -149,6 +148,12 @@ impl Source for FilesSource {
                 Ok(SourcePoll::SplitFinished { split: index })
             }
         }
+    }
+}
+
+impl Source for FilesSource {
+    fn poll(&mut self, _: ProcessingTime, max_records: usize, batch: &mut Batch) -> Result<SourcePoll, ConnectorError> {
+        self.poll_next(max_records, batch)
     }
 
     fn positions(&self) -> Vec<SplitPosition> {

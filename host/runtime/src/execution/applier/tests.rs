@@ -141,7 +141,9 @@ fn an_applier_that_is_always_late_lets_evict_again_all_the_same() {
     let mut fixture = Fixture::new();
     let gone = fixture.write(1, SectionKind::Delta, &[("a", "1")]);
     fixture.write(2, SectionKind::Base, &[("a", "2")]);
-    (3..=6).for_each(|checkpoint| drop(fixture.write(checkpoint, SectionKind::Delta, &[("b", "1")])));
+    for checkpoint in 3..=6 {
+        fixture.write(checkpoint, SectionKind::Delta, &[("b", "1")]);
+    }
     fixture.storage.delete_segment(gone).unwrap();
     let completed = |id| ApplierMessage::Completed { attempt: ATTEMPT, checkpoint: CheckpointId(id) };
     // There is always one more that has completed.
