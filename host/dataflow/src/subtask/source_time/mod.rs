@@ -84,8 +84,11 @@ impl SourceTime {
         member: Option<AlignmentMember>,
         restored: Option<Watermark>,
     ) -> Self {
-        if let (Some(member), Some(watermark)) = (&member, restored) {
-            member.publish(watermark);
+        match (&member, restored) {
+            // It had ended, and only has to say so again.
+            (Some(member), Some(Watermark::MAX)) => member.leave(),
+            (Some(member), Some(watermark)) => member.publish(watermark),
+            _ => {}
         }
         Self { strategy, splits: vec![SplitTime::default(); splits], member, watermark: restored, sent_at_us: 0, idle: false }
     }

@@ -170,3 +170,16 @@ fn when_all_splits_are_idle_it_does_not_matter_which_was_first() {
         assert_eq!(due, [watermark(95), Some(StreamElement::Idle)].map(Option::unwrap), "{order:?}");
     }
 }
+
+#[test]
+fn a_restored_source_that_had_ended_waits_for_nobody() {
+    let group = AlignmentGroup::new(2);
+    let restored = |index, watermark| {
+        let strategy = WatermarkStrategy::out_of_orderness(0);
+        SourceTime::new(Some(strategy), 1, Some(group.member(index, 50)), Some(watermark))
+    };
+    let (ended, ahead) = (restored(0, Watermark::MAX), restored(1, Watermark(EventTime(500))));
+    assert!(!ended.is_ahead() && !ahead.is_ahead());
+    let behind = restored(0, Watermark(EventTime(10)));
+    assert!(ahead.is_ahead() && !behind.is_ahead(), "where they were counts from the start");
+}
