@@ -9,6 +9,7 @@ fi
 command -v cargo-nextest >/dev/null || cargo install --locked cargo-nextest
 cargo nextest run --workspace "$@"
 cargo test --workspace --doc -q
+# What they have in common is compiled once.
 for guest in examples/*/*/Cargo.toml; do
-  cargo test -q --manifest-path "$guest"
+  CARGO_TARGET_DIR="$PWD/target/guests" cargo test -q --manifest-path "$guest"
 done
