@@ -136,7 +136,7 @@ fn pending_timers_are_dropped_by_name_only() {
     stage.components(&["running-total"]);
     let other = std::fs::read_to_string(stage.path("pipeline.toml")).unwrap();
     stage.write("other.toml", other.replace("session-window.wasm", "running-total.wasm"));
-    let refused = stage.verb(&["run", "other.toml", "--from", "saved"]);
+    let refused = stage.verb(&["run", "other.toml", "--from", "saved", "--drop-state", "sessions/open"]);
     assert_eq!(refused.code(), Some(3), "{}", refused.told());
     assert!(refused.told().contains("timers.event-time"), "{}", refused.told());
 
