@@ -69,6 +69,14 @@ pub(super) fn request(dir: &Path, request: &Request, terminal: &Terminal) -> Res
     Asked::begin(dir, request)?.answer(terminal)
 }
 
+/// As [`request`]; `None` if nothing runs the job.
+pub(super) fn request_if_running(dir: &Path, request: &Request, terminal: &Terminal) -> Result<Option<Answer>, Failure> {
+    match Client::connect(dir) {
+        Err(ClientError::NotRunning { .. }) => Ok(None),
+        connected => Asked::over(connected, request)?.answer(terminal).map(Some),
+    }
+}
+
 /// A request that is under way.
 struct Asked {
     client: Client,
@@ -77,7 +85,11 @@ struct Asked {
 
 impl Asked {
     fn begin(dir: &Path, request: &Request) -> Result<Self, Failure> {
-        let mut client = Client::connect(dir).map_err(|error| unreachable(&error))?;
+        Self::over(Client::connect(dir), request)
+    }
+
+    fn over(connected: Result<Client, ClientError>, request: &Request) -> Result<Self, Failure> {
+        let mut client = connected.map_err(|error| unreachable(&error))?;
         client.ask(request).map_err(|error| unreachable(&error))?;
         Ok(Self { client, waited: 0 })
     }

@@ -1,7 +1,6 @@
 //! Which checkpoint `state` reads: the newest, one with a number, or one that a running pipeline takes for it.
 
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use cofferdam::config::Diagnostic;
 use cofferdam::config::value::format_duration_ms;
@@ -17,6 +16,7 @@ use super::control;
 use super::execute::storage_failure;
 use super::failure::{Failure, chain};
 use super::terminal::{Lines, Terminal};
+use super::times::now_ms;
 
 /// The checkpoint to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,9 +123,8 @@ fn take(path: &Path, dir: &Path, terminal: &Terminal) -> Result<CheckpointId, Fa
 /// Tells which checkpoint was read and how old it is: to people beside the result, as JSON before it.
 pub(super) fn tell(checkpoint: &StoredCheckpoint, lines: &mut Lines, terminal: &Terminal) -> Result<(), Failure> {
     let (id, created) = (checkpoint.id().0, checkpoint.manifest().created.0);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     // A clock that was set back makes nothing younger than new.
-    let age_ms = u64::try_from(i64::try_from(now.as_millis()).unwrap_or(i64::MAX).saturating_sub(created)).unwrap_or(0);
+    let age_ms = u64::try_from(now_ms().saturating_sub(created)).unwrap_or(0);
     if terminal.is_json() {
         let value = json!({ "event": "state-checkpoint", "checkpoint": id, "created_ms": created, "age_ms": age_ms });
         lines.line(&value, |_| String::new())?;

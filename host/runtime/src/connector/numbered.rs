@@ -7,7 +7,9 @@
 use std::sync::{Arc, OnceLock};
 
 use cofferdam_dataflow::batch::Batch;
-use cofferdam_dataflow::connector::{ConnectorError, Source, SourceGuarantee, SourcePoll, Split, SplitPosition};
+use cofferdam_dataflow::connector::{
+    ConnectorContext, ConnectorError, Source, SourceFactory, SourceGuarantee, SourcePoll, Split, SplitPosition,
+};
 use cofferdam_dataflow::time::ProcessingTime;
 
 use super::failure::option_refused;
@@ -33,8 +35,41 @@ pub(super) trait Make: Send {
     fn make(&mut self, first: u64, stride: u64, count: usize, batch: &mut Batch) -> usize;
 }
 
+/// Opens readers of numbered records, each with a maker of its own.
+struct NumberedFactory<F> {
+    numbers: Arc<Numbers>,
+    maker: F,
+}
+
+/// Returns the source of these numbers; `maker` returns what makes the records of one subtask.
+pub(super) fn numbered_source<M: Make + 'static>(
+    numbers: Numbers,
+    maker: impl Fn() -> M + Send + Sync + 'static,
+) -> Arc<dyn SourceFactory> {
+    Arc::new(NumberedFactory { numbers: Arc::new(numbers), maker })
+}
+
+impl<M: Make + 'static, F: Fn() -> M + Send + Sync> SourceFactory for NumberedFactory<F> {
+    fn guarantee(&self) -> SourceGuarantee {
+        SourceGuarantee { replayable: true, bounded: self.numbers.total.is_some() }
+    }
+
+    fn has_fixed_splits(&self) -> bool {
+        true
+    }
+
+    fn discover(&self, parallelism: u32) -> Result<Vec<Split>, ConnectorError> {
+        let count = self.numbers.splits.unwrap_or(parallelism);
+        Ok((0..count).map(|index| Split { id: format!("{index}-of-{count}") }).collect())
+    }
+
+    fn open(&self, _: &ConnectorContext, splits: Vec<(Split, Option<SplitPosition>)>) -> Result<Box<dyn Source>, ConnectorError> {
+        Ok(Box::new(NumberedSource::open(Arc::clone(&self.numbers), (self.maker)(), splits)?))
+    }
+}
+
 /// Makes the records of some splits, a batch of each in turn.
-pub(super) struct NumberedSource<M> {
+struct NumberedSource<M> {
     numbers: Arc<Numbers>,
     maker: M,
     splits: Vec<Reading>,
@@ -68,17 +103,6 @@ impl Numbers {
             }
         }
         Ok(Self { total, rate, splits, opened: OnceLock::new() })
-    }
-
-    /// Returns what the source guarantees.
-    pub(super) fn guarantee(&self) -> SourceGuarantee {
-        SourceGuarantee { replayable: true, bounded: self.total.is_some() }
-    }
-
-    /// Returns the splits there are.
-    pub(super) fn discover(&self, parallelism: u32) -> Vec<Split> {
-        let count = self.splits.unwrap_or(parallelism);
-        (0..count).map(|index| Split { id: format!("{index}-of-{count}") }).collect()
     }
 
     fn has(&self, sequence: u64) -> bool {
@@ -131,11 +155,7 @@ impl<M: Make> NumberedSource<M> {
     ///
     /// # Errors
     /// `source-changed` if there were another number of splits before; `position-invalid` for what is no position.
-    pub(super) fn open(
-        numbers: Arc<Numbers>,
-        maker: M,
-        splits: Vec<(Split, Option<SplitPosition>)>,
-    ) -> Result<Self, ConnectorError> {
+    fn open(numbers: Arc<Numbers>, maker: M, splits: Vec<(Split, Option<SplitPosition>)>) -> Result<Self, ConnectorError> {
         let mut readings = Vec::with_capacity(splits.len());
         for (split, position) in splits {
             let (index, stride) = numbers.check(&split)?;

@@ -145,19 +145,21 @@ impl SourceTime {
         self.strategy.is_some() && std::mem::replace(&mut self.idle, false)
     }
 
+    /// Returns when a split that is at its end is idle, on the monotonic clock; `None` if nothing makes it idle.
+    fn idle_from_us(&self, split: &SplitTime) -> Option<u64> {
+        let timeout_ms = self.strategy.as_ref()?.idle_timeout_ms?;
+        Some(split.at_end_us?.saturating_add(timeout_ms.saturating_mul(1000)))
+    }
+
     fn is_idle(&self, split: &SplitTime, now: Now) -> bool {
-        let timeout = self.strategy.as_ref().and_then(|strategy| strategy.idle_timeout_ms);
-        let (Some(timeout), Some(since)) = (timeout, split.at_end_us) else { return false };
-        now.monotonic_us >= since.saturating_add(timeout.saturating_mul(1000))
+        self.idle_from_us(split).is_some_and(|from_us| from_us <= now.monotonic_us)
     }
 
     /// Returns in how many milliseconds, at least 1, a split becomes idle if nothing comes.
     pub(super) fn idle_in_ms(&self, now: Now) -> Option<u64> {
-        let timeout = self.strategy.as_ref()?.idle_timeout_ms?;
-        let open = self.splits.iter().filter(|split| !split.finished && !self.is_idle(split, now));
-        let due =
-            open.filter_map(|split| split.at_end_us).map(|since| since.saturating_add(timeout.saturating_mul(1000))).min()?;
-        Some(due.saturating_sub(now.monotonic_us).div_ceil(1000).max(1))
+        let open = self.splits.iter().filter(|split| !split.finished);
+        let from_us = open.filter_map(|split| self.idle_from_us(split)).filter(|from_us| now.monotonic_us < *from_us).min()?;
+        Some((from_us - now.monotonic_us).div_ceil(1000))
     }
 
     /// Returns what to tell those downstream, if anything. `waits`: nothing is at hand, so what has changed is due at once.

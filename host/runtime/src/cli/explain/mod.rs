@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use cofferdam::config::Diagnostic;
 use cofferdam::config::value::format_duration_ms;
-use cofferdam::control::{Answer, Client, ClientError, Request};
+use cofferdam::control::{Answer, Request};
 use cofferdam::report::time::{InputTime, PipelineTime, SourceTime, SubtaskTime, TimersTime};
 use cofferdam::stored::{StoredCheckpoint, show_bytes};
 use cofferdam_dataflow::guest::TimeDomain;
@@ -26,10 +26,9 @@ use super::work::Work;
 /// Shows where a pipeline is in event time, and why no further.
 pub(super) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> Result<Exit, Failure> {
     let dir = storage_of(&arguments.path)?;
-    let mut time = match Client::connect(&dir) {
-        Err(ClientError::NotRunning { .. }) => stored(&arguments.path, terminal)?,
-        // Any other error is that of the request, too.
-        _ => running(&dir, terminal)?,
+    let mut time = match control::request_if_running(&dir, &Request::Explain {}, terminal)? {
+        Some(answer) => running(answer)?,
+        None => stored(&arguments.path, terminal)?,
     };
     let all = time.clone();
     if let Some(operator) = &arguments.operator {
@@ -50,8 +49,8 @@ pub(super) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> Resu
     Ok(Exit::Done)
 }
 
-fn running(dir: &Path, terminal: &Terminal) -> Result<PipelineTime, Failure> {
-    match control::request(dir, &Request::Explain {}, terminal)? {
+fn running(answer: Answer) -> Result<PipelineTime, Failure> {
+    match answer {
         Answer::Time(time) if time.subtasks.is_empty() => {
             let problem =
                 Diagnostic::new("not-running", "no attempt of the pipeline runs just now: it starts, or waits to restart");

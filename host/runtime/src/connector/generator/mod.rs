@@ -11,9 +11,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cofferdam_dataflow::connector::{
-    ConnectorContext, ConnectorError, Source, SourceFactory, SourceGuarantee, Split, SplitPosition,
-};
+use cofferdam_dataflow::connector::{ConnectorError, SourceFactory};
 use cofferdam_dataflow::time::EventTime;
 use serde::Deserialize;
 
@@ -22,7 +20,7 @@ use self::source::GeneratorMaker;
 use super::duration::HumanDuration;
 use super::event_time::StartTime;
 use super::failure::option_refused;
-use super::numbered::{NumberedSource, Numbers};
+use super::numbered::{Numbers, numbered_source};
 use super::size::ByteSize;
 
 /// [`GeneratorOptions::payload_bytes`] if not given.
@@ -156,36 +154,12 @@ fn product_rest_ns(a: u64, b: u64) -> u64 {
     (a % NS_PER_MS) * (b % NS_PER_MS) % NS_PER_MS
 }
 
-struct GeneratorFactory {
-    settings: Arc<Settings>,
-    numbers: Arc<Numbers>,
-}
-
 /// Returns the source `generator`.
 ///
 /// # Errors
 /// `option-refused` if an option is out of range, or contradicts another.
 pub fn generator_source(options: &GeneratorOptions) -> Result<Arc<dyn SourceFactory>, ConnectorError> {
     let settings = Arc::new(Settings::new(options)?);
-    let numbers = Arc::new(Numbers::new(options.records, options.rate, options.splits)?);
-    Ok(Arc::new(GeneratorFactory { settings, numbers }))
-}
-
-impl SourceFactory for GeneratorFactory {
-    fn guarantee(&self) -> SourceGuarantee {
-        self.numbers.guarantee()
-    }
-
-    fn has_fixed_splits(&self) -> bool {
-        true
-    }
-
-    fn discover(&self, parallelism: u32) -> Result<Vec<Split>, ConnectorError> {
-        Ok(self.numbers.discover(parallelism))
-    }
-
-    fn open(&self, _: &ConnectorContext, splits: Vec<(Split, Option<SplitPosition>)>) -> Result<Box<dyn Source>, ConnectorError> {
-        let maker = GeneratorMaker::new(Arc::clone(&self.settings));
-        Ok(Box::new(NumberedSource::open(Arc::clone(&self.numbers), maker, splits)?))
-    }
+    let numbers = Numbers::new(options.records, options.rate, options.splits)?;
+    Ok(numbered_source(numbers, move || GeneratorMaker::new(Arc::clone(&settings))))
 }

@@ -1,7 +1,7 @@
 //! Records that depend on nothing but options and number.
 
 use cofferdam_dataflow::batch::Batch;
-use cofferdam_dataflow::connector::SourcePoll;
+use cofferdam_dataflow::connector::{ConnectorContext, Source, SourcePoll, Split, SplitPosition};
 use cofferdam_dataflow::ids::OperatorId;
 use cofferdam_dataflow::time::ProcessingTime;
 

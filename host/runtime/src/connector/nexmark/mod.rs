@@ -12,9 +12,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cofferdam_dataflow::connector::{
-    ConnectorContext, ConnectorError, Source, SourceFactory, SourceGuarantee, Split, SplitPosition,
-};
+use cofferdam_dataflow::connector::{ConnectorError, SourceFactory};
 use serde::Deserialize;
 
 use self::model::Model;
@@ -23,7 +21,7 @@ use super::duration::HumanDuration;
 use super::event_time::StartTime;
 use super::failure::option_refused;
 use super::generator::EVENT_TIME_START;
-use super::numbered::{NumberedSource, Numbers};
+use super::numbered::{Numbers, numbered_source};
 
 /// [`NexmarkOptions::events_per_second`] if not given.
 pub const EVENTS_PER_SECOND: u64 = 10_000;
@@ -69,12 +67,6 @@ pub enum EventFormat {
     Postcard,
 }
 
-struct NexmarkFactory {
-    model: Arc<Model>,
-    format: EventFormat,
-    numbers: Arc<Numbers>,
-}
-
 /// Returns the source `nexmark`.
 ///
 /// # Errors
@@ -92,25 +84,7 @@ pub fn nexmark_source(options: &NexmarkOptions) -> Result<Arc<dyn SourceFactory>
     let out_of_order_ms = u64::try_from(out_of_order.as_millis()).unwrap_or(u64::MAX);
     let start = options.event_time_start.unwrap_or(EVENT_TIME_START).0;
     let model = Arc::new(Model::new(options.seed, start.0, events_per_second, out_of_order_ms));
-    let numbers = Arc::new(Numbers::new(options.events, options.rate, options.splits)?);
-    Ok(Arc::new(NexmarkFactory { model, format: options.format, numbers }))
-}
-
-impl SourceFactory for NexmarkFactory {
-    fn guarantee(&self) -> SourceGuarantee {
-        self.numbers.guarantee()
-    }
-
-    fn has_fixed_splits(&self) -> bool {
-        true
-    }
-
-    fn discover(&self, parallelism: u32) -> Result<Vec<Split>, ConnectorError> {
-        Ok(self.numbers.discover(parallelism))
-    }
-
-    fn open(&self, _: &ConnectorContext, splits: Vec<(Split, Option<SplitPosition>)>) -> Result<Box<dyn Source>, ConnectorError> {
-        let maker = EventMaker::new(Arc::clone(&self.model), self.format);
-        Ok(Box::new(NumberedSource::open(Arc::clone(&self.numbers), maker, splits)?))
-    }
+    let numbers = Numbers::new(options.events, options.rate, options.splits)?;
+    let format = options.format;
+    Ok(numbered_source(numbers, move || EventMaker::new(Arc::clone(&model), format)))
 }

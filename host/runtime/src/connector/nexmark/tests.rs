@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cofferdam_dataflow::batch::Batch;
-use cofferdam_dataflow::connector::SourcePoll;
+use cofferdam_dataflow::connector::{ConnectorContext, Source, SourcePoll, Split, SplitPosition};
 use cofferdam_dataflow::ids::OperatorId;
 use cofferdam_dataflow::time::ProcessingTime;
 use serde_json::Value;
